@@ -1,0 +1,24 @@
+# Warnings, sanitizers and ccache, for every target.
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # False alarms of GCC 12 and 13 on std::string and std::vector (GCC bugs 105329, 105562) and on references to views.
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    add_compile_options(-Wno-dangling-reference)
+  endif()
+endif()
+# The same expression must round the same way in every kernel that a test compares.
+add_compile_options(-ffp-contract=off)
+
+if(LOCKSTEP_SANITIZE)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+  if(LOCKSTEP_SANITIZE MATCHES "thread")
+    add_compile_options(-Wno-tsan)  # Asio's fences are not modelled; nothing here relies on them alone
+  endif()
+endif()
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+endif()

@@ -1,0 +1,173 @@
+#pragma once
+// The op table. An op knows nothing of ranks. kernels/cpu/reference is written to be read and is what every other
+// implementation is tested against; all take exactly these structs. Rules for every op and every implementation:
+//   - any dimension may be zero; rows do not influence each other (a row's bits do not depend on the other rows or on
+//     how many there are), so batch composition cannot change an answer;
+//   - outputs may not overlap inputs unless the field says "in place";
+//   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "lockstep/tensors/tensor.h"
+
+namespace lockstep::kernels {
+
+struct EmbedArgs {
+  std::span<const int32_t> token_ids;  // [rows]; an id outside the table gives a row of zeros
+  TensorView table;                    // [vocab, hidden] f32 or bf16
+  TensorView out;                      // [rows, hidden] f32
+};
+
+// out = w ⊙ x · (mean(x²) + eps)^(-1/2), Zhang and Sennrich 2019.
+struct RmsNormArgs {
+  TensorView x;        // [rows, hidden] f32
+  TensorView weight;   // [hidden] f32 or bf16
+  float eps = 1e-6f;
+  TensorView out;      // [rows, hidden] f32; may be x (in place)
+  int64_t first_non_finite_row = -1;  // out: the first row whose mean square is not finite, or -1
+};
+
+// x += y.
+struct AddArgs {
+  TensorView x;  // [rows, hidden] f32, in place
+  TensorView y;  // [rows, hidden] f32
+};
+
+// out = x · wᵀ, the layout of a stored Linear.
+struct LinearArgs {
+  TensorView x;    // [rows, in] f32, row stride >= in
+  TensorView w;    // [out, in] f32 or bf16, row stride >= in
+  TensorView out;  // [rows, out] f32, row stride >= out
+};
+
+// out = x · w, for the absorbed form of MLA.
+struct MatmulArgs {
+  TensorView x;    // [rows, in] f32, row stride >= in
+  TensorView w;    // [in, out] f32 or bf16, row stride >= out
+  TensorView out;  // [rows, out] f32, row stride >= out
+};
+
+// out = silu(gate) ⊙ up, silu(x) = x / (1 + e^-x).
+struct SiluMulArgs {
+  TensorView gate;  // [rows, inter] f32
+  TensorView up;    // [rows, inter] f32
+  TensorView out;   // [rows, inter] f32; may be gate (in place)
+};
+
+enum class RopePairing : uint8_t {
+  kInterleaved,  // pair i is (x[2i], x[2i+1]): DeepSeek
+  kHalf,         // pair i is (x[i], x[i + d/2]): Llama, Qwen
+};
+
+// Rotates `dim` values of every head in place by the angles of the row's position.
+struct RopeArgs {
+  TensorView x;                         // [rows, heads * head_stride] f32 in place, row stride >= that
+  int num_heads = 1;
+  int head_stride = 0;                  // values between two heads
+  int offset = 0;                       // of the rotated part in a head
+  int dim = 0;                          // rotated values of a head, even
+  std::span<const int32_t> positions;   // [rows]
+  TensorView cos, sin;                  // [max positions, dim / 2] f32
+  RopePairing pairing = RopePairing::kInterleaved;
+};
+
+enum class Scoring : uint8_t { kSoftmax, kSigmoid };
+
+// DeepSeek-V3 routing (DeepSeek-AI 2024, section 2.1.2): scores choose with a bias, weigh without it; groups are ranked
+// by the sum of their two best biased scores. num_groups = 1 is plain top-k. Ties go to the smaller expert.
+struct RouteArgs {
+  TensorView logits;      // [rows, num_experts] f32
+  TensorView bias;        // [num_experts] f32; empty: none
+  std::span<const uint8_t> valid;  // [rows]; 0 routes nowhere (expert_idx -1, weight 0)
+  int top_k = 1;
+  int num_groups = 1, top_groups = 1;
+  Scoring scoring = Scoring::kSoftmax;
+  enum class Weights : uint8_t { kAsScored, kNormalised } weights = Weights::kNormalised;
+  float scale = 1.0f;
+  TensorView expert_idx;  // out [rows, top_k] i32, largest biased score first
+  TensorView weight;      // out [rows, top_k] f32
+};
+
+// y = down( silu(x · gateᵀ) ⊙ (x · upᵀ) ) for rows that are grouped by expert. Unweighted.
+struct GroupedFfnArgs {
+  TensorView x;                          // [slots, hidden] f32
+  std::span<const int32_t> expert_start; // [num_local_experts + 1], ascending from 0 to slots
+  std::span<const TensorView> gate, up;  // [num_local_experts] of [inter, hidden] f32 or bf16
+  std::span<const TensorView> down;      // [num_local_experts] of [hidden, inter] f32 or bf16
+  TensorView scratch;                    // [slots, 2 * inter] f32
+  TensorView y;                          // out [slots, hidden] f32
+};
+
+// Where a sequence's cached rows lie: token t is row page_table[t / page_size] * page_size + t % page_size of the cache.
+struct PagedSequence {
+  std::span<const int32_t> page_table;
+  int32_t first_row = 0;    // of its new rows in the batch
+  int32_t num_rows = 0;     // new rows; row j has position context - num_rows + j and sees tokens 0 … its position
+  int32_t context = 0;      // cached tokens, the new rows included
+};
+
+// Writes one value a row into the cache (latent and rotated key of MLA side by side).
+struct CacheWriteArgs {
+  TensorView x;                               // [rows, width] f32
+  std::span<const PagedSequence> sequences;
+  int page_size = 0;
+  TensorView cache;                           // [pages * page_size, width] f32 or bf16
+};
+
+// Reads tokens 0 … count-1 of one sequence.
+struct CacheReadArgs {
+  PagedSequence sequence;
+  int page_size = 0;
+  TensorView cache;  // [pages * page_size, width] f32 or bf16
+  TensorView out;    // [sequence.context, width] f32
+};
+
+// MLA in absorbed form (DeepSeek-V2, section 2.1.2): one shared key of latent + rope values, one shared value (the
+// latent) for all heads. Softmax in float32, tokens in ascending order.
+struct MlaAbsorbedArgs {
+  TensorView q;                              // [rows, heads, latent + rope] f32: the absorbed query, then its rope part
+  std::span<const PagedSequence> sequences;  // rows outside every sequence are padding: their output is zero
+  int page_size = 0;
+  TensorView cache;                          // [pages * page_size, latent + rope] f32 or bf16
+  int latent = 0;
+  float scale = 1.0f;
+  TensorView out;                            // [rows, heads, latent] f32
+};
+
+// MLA in expanded form for one sequence: keys and values of every head made from the latent beforehand.
+struct MlaExpandedArgs {
+  TensorView q;       // [num_rows, heads, nope + rope] f32
+  TensorView kv;      // [context, heads, nope + value] f32: key without rope, then value
+  TensorView k_rope;  // [context, rope] f32, row stride >= rope
+  int nope = 0;
+  float scale = 1.0f;
+  TensorView out;     // [num_rows, heads, value] f32; row j sees tokens 0 … context - num_rows + j
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+  virtual std::string_view name() const = 0;  // "reference", "avx512", …
+  virtual void embed(const EmbedArgs&) = 0;
+  virtual void rms_norm(RmsNormArgs&) = 0;
+  virtual void add(const AddArgs&) = 0;
+  virtual void linear(const LinearArgs&) = 0;
+  virtual void matmul(const MatmulArgs&) = 0;
+  virtual void silu_mul(const SiluMulArgs&) = 0;
+  virtual void rope(const RopeArgs&) = 0;
+  virtual void route(const RouteArgs&) = 0;
+  virtual void grouped_ffn(const GroupedFfnArgs&) = 0;
+  virtual void cache_write(const CacheWriteArgs&) = 0;
+  virtual void cache_read(const CacheReadArgs&) = 0;
+  virtual void mla_absorbed(const MlaAbsorbedArgs&) = 0;
+  virtual void mla_expanded(const MlaExpandedArgs&) = 0;
+};
+
+// One object a rank: it may hold scratch and is used by one thread at a time.
+std::unique_ptr<Kernels> make_reference_kernels();
+// Vectorised for the widest instruction set that this machine runs (Highway's run-time dispatch).
+std::unique_ptr<Kernels> make_cpu_kernels();
+
+}  // namespace lockstep::kernels

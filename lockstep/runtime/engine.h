@@ -1,0 +1,136 @@
+#pragma once
+// The engine's front door: token ids in, events out. The only header of runtime that serving may include; it knows no
+// text, no HTTP, no tensor. Whoever starts an engine uses runtime/start.h. All methods may be called from any thread.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/check.h"
+#include "lockstep/base/json.h"
+
+namespace lockstep::runtime {
+
+using RequestId = uint64_t;
+
+// How the next token is drawn. Applied in this order: penalties, temperature, top_k, top_p, min_p.
+struct SamplingParams {
+  float temperature = 1.0f;         // 0 is greedy
+  int top_k = 0;                    // keep the k most likely; 0 keeps all
+  float top_p = 1.0f;               // keep the smallest set whose probability reaches top_p
+  float min_p = 0.0f;               // keep tokens at least min_p times as likely as the most likely
+  float repetition_penalty = 1.0f;  // divides positive, multiplies negative logits of tokens in prompt or output
+  float presence_penalty = 0.0f;    // subtracted once for a token that the output holds
+  float frequency_penalty = 0.0f;   // subtracted for each time that the output holds the token
+  std::optional<uint64_t> seed;     // draws are a function of (seed, position); none: a fresh seed per request
+  std::vector<std::pair<int32_t, float>> logit_bias;
+};
+
+struct Request {
+  std::vector<int32_t> prompt;  // at least one id, each in [0, vocab)
+  SamplingParams sampling;
+  int max_new_tokens = 256;  // 0 only scores the prompt
+  int min_new_tokens = 0;    // end-of-sequence and stop ids cannot end the request before
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  int num_top_logprobs = -1;   // -1 no logprobs; 0 the chosen token's; n also the n most likely at each position
+  int prompt_top_logits = 0;   // n: PromptScores with the n largest logits at each prompt position
+  std::optional<int> replica;  // attention replica to run on; none: the engine chooses
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;  // natural log of the probability under the unscaled softmax of the model's logits
+};
+
+struct OutputToken {
+  int32_t token_id = 0;
+  float logprob = 0;               // meaningful when num_top_logprobs >= 0
+  std::vector<TokenLogprob> top;  // num_top_logprobs entries, most likely first
+};
+
+struct PromptScores {
+  std::vector<std::vector<int32_t>> top_ids;   // [prompt length][n], largest logit first, ties by smaller id
+  std::vector<std::vector<float>> top_logits;  // the same shape
+  std::vector<float> last_logits;              // [vocab], the logits after the last prompt token
+};
+
+enum class FinishReason : uint8_t {
+  kNotFinished,
+  kStop,       // an end-of-sequence or stop id, which is not among the tokens delivered
+  kLength,     // max_new_tokens or the context length
+  kCancelled,  // cancel()
+  kError,      // Event::error says what
+};
+
+// Every accepted request ends in exactly one event with finish != kNotFinished; nothing follows it.
+struct Event {
+  RequestId id = 0;
+  std::vector<OutputToken> tokens;
+  FinishReason finish = FinishReason::kNotFinished;
+  std::optional<int32_t> stop_token_id;  // with kStop: the id that ended it
+  std::optional<PromptScores> prompt_scores;
+  std::string error;
+};
+
+// Called on an engine thread, in order for one request. Must return quickly and must not call back into the engine.
+using EventSink = std::function<void(const Event&)>;
+
+// What the checkpoint says about itself, as far as a front end needs it.
+struct ModelInfo {
+  std::string name;         // the folder's name unless the user gave another
+  std::string directory;    // where tokenizer.json and the chat template lie
+  std::string family;       // "deepseek_v3"
+  int vocab = 0;            // rows of the LM head; the tokenizer may know fewer
+  int context_length = 0;   // tokens of prompt and output together
+  std::vector<int32_t> eos_token_ids;
+  SamplingParams default_sampling;  // from generation_config.json; greedy when do_sample is false
+};
+
+struct ReplicaStats {
+  int running = 0;
+  int queued = 0;
+  int64_t pages_used = 0, pages_total = 0;
+};
+
+struct EngineStats {
+  std::vector<ReplicaStats> replicas;
+  int num_ranks = 0;
+  uint64_t steps = 0;
+  uint64_t prompt_tokens = 0, output_tokens = 0;  // since the start
+  uint64_t requests_accepted = 0, requests_finished = 0, requests_cancelled = 0, requests_failed = 0;
+  uint64_t preemptions = 0;
+  double last_step_seconds = 0;
+  std::vector<int> last_step_rows;  // rows that each rank's home held in the last step, padding included
+};
+
+struct Health {
+  bool serving = false;
+  std::string reason;  // why not; empty when serving
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // The sink may be called before submit() returns. Errors: an id outside the vocabulary, a prompt longer than the
+  // context or the cache, a parameter out of range (Error::field names it), a queue that is full, an engine that failed.
+  virtual Result<RequestId> submit(Request request, EventSink sink) = 0;
+
+  // Ends the request with kCancelled soon; unknown or finished ids are ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  virtual const ModelInfo& model() const = 0;
+  virtual EngineStats stats() const = 0;
+  virtual Health health() const = 0;
+
+  // The solved configuration and the plan, as text for people and as JSON.
+  virtual std::string plan_text() const = 0;
+  virtual Json plan_json() const = 0;
+
+  // Refuses new requests and waits until the running ones have ended, at most `seconds`; what is left is cancelled.
+  virtual void drain(double seconds) = 0;
+};
+
+}  // namespace lockstep::runtime
