@@ -1,7 +1,9 @@
 #pragma once
-// A non-owning view of numbers in memory, typed by value. No arithmetic, no allocation. The innermost stride is always 1;
-// the others may be larger than the shape says (a slice of columns), so weights are used where the file mapped them.
+// A non-owning view of numbers in memory, typed by value. No arithmetic, no allocation. The innermost stride
+// is always 1; the others may be larger than the shape says (a slice of columns), so weights are used where
+// the file mapped them.
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -24,7 +26,7 @@ struct TensorView {
   std::array<int64_t, 4> stride{};  // in elements; stride[num_dims - 1] == 1
 
   bool empty() const { return data == nullptr || num_elements() == 0; }
-  int64_t num_elements() const;
+  int64_t num_elements() const;  // 1 for a scalar (no dimensions)
   int64_t rows() const { return shape[0]; }
   int64_t cols() const { return num_dims < 2 ? 1 : shape[1]; }
 
@@ -50,21 +52,36 @@ inline TensorView view_of(int32_t* data, std::initializer_list<int64_t> shape) {
 struct BF16 {
   uint16_t bits = 0;
 };
-float to_float(BF16 value);
-BF16 to_bf16(float value);
+inline float to_float(BF16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
+inline BF16 to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  const uint32_t quiet_nan = bits | 0x400000;  // rounding could carry a NaN's payload away and leave infinity
+  return {static_cast<uint16_t>((value != value ? quiet_nan : rounded) >> 16)};
+}
 
 template <class T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::kF32; }
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
 template <>
-constexpr DType dtype_of<BF16>() { return DType::kBF16; }
+constexpr DType dtype_of<BF16>() {
+  return DType::kBF16;
+}
 template <>
-constexpr DType dtype_of<int32_t>() { return DType::kI32; }
+constexpr DType dtype_of<int32_t>() {
+  return DType::kI32;
+}
 template <>
-constexpr DType dtype_of<int64_t>() { return DType::kI64; }
+constexpr DType dtype_of<int64_t>() {
+  return DType::kI64;
+}
 template <>
-constexpr DType dtype_of<uint8_t>() { return DType::kU8; }
+constexpr DType dtype_of<uint8_t>() {
+  return DType::kU8;
+}
 
 template <class T>
 T* TensorView::as() const {

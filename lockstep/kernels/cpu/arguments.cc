@@ -1,0 +1,228 @@
+#include "lockstep/kernels/cpu/arguments.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+void check_dims(const TensorView& view, int num_dims) {
+  LOCKSTEP_CHECK_EQ(static_cast<int>(view.num_dims), num_dims);
+  for (size_t i = 0; i < view.num_dims; ++i) LOCKSTEP_CHECK_GE(view.shape[i], 0);
+  if (view.num_elements() == 0) return;
+  LOCKSTEP_CHECK(view.data != nullptr, "{} elements without memory", view.num_elements());
+  LOCKSTEP_CHECK_EQ(view.stride[view.num_dims - size_t{1}], 1);
+}
+
+// Rows may lie apart but not on each other.
+void check_matrix(const TensorView& view) {
+  check_dims(view, 2);
+  if (view.shape[0] > 1) LOCKSTEP_CHECK_GE(view.stride[0], view.shape[1]);
+}
+
+void check_f32_matrix(const TensorView& view) {
+  check_matrix(view);
+  LOCKSTEP_CHECK(view.dtype == DType::kF32, "an activation is f32, this one is {}", name_of(view.dtype));
+}
+
+void check_f32_cube(const TensorView& view) {
+  check_dims(view, 3);
+  LOCKSTEP_CHECK(view.dtype == DType::kF32, "an activation is f32, this one is {}", name_of(view.dtype));
+  if (view.shape[1] > 1) LOCKSTEP_CHECK_GE(view.stride[1], view.shape[2]);
+}
+
+void check_weight_dtype(const TensorView& view) {
+  LOCKSTEP_CHECK(view.dtype == DType::kF32 || view.dtype == DType::kBF16,
+                 "a weight is f32 or bf16, this one is {}", name_of(view.dtype));
+}
+
+void check_weight(const TensorView& view) {
+  check_matrix(view);
+  check_weight_dtype(view);
+}
+
+void check_same_shape(const TensorView& a, const TensorView& b) {
+  LOCKSTEP_CHECK_EQ(a.shape[0], b.shape[0]);
+  LOCKSTEP_CHECK_EQ(a.shape[1], b.shape[1]);
+}
+
+void check_sequence(const PagedSequence& sequence, int page_size, int64_t cache_rows) {
+  LOCKSTEP_CHECK_GE(sequence.num_rows, 0);
+  LOCKSTEP_CHECK_LE(sequence.num_rows, sequence.context);
+  const int64_t num_pages = (int64_t{sequence.context} + page_size - 1) / page_size;
+  LOCKSTEP_CHECK_LE(num_pages, static_cast<int64_t>(sequence.page_table.size()));
+  for (size_t i = 0; i < static_cast<size_t>(num_pages); ++i) {
+    const int64_t page = sequence.page_table[i];
+    LOCKSTEP_CHECK(page >= 0 && (page + 1) * page_size <= cache_rows,
+                   "page {} of {} tokens in a cache of {} rows", page, page_size, cache_rows);
+  }
+}
+
+void check_sequences(std::span<const PagedSequence> sequences, int page_size, int64_t cache_rows,
+                     int64_t batch_rows) {
+  LOCKSTEP_CHECK_GE(page_size, 1);
+  for (const PagedSequence& sequence : sequences) {
+    check_sequence(sequence, page_size, cache_rows);
+    LOCKSTEP_CHECK_GE(sequence.first_row, 0);
+    LOCKSTEP_CHECK_LE(int64_t{sequence.first_row} + sequence.num_rows, batch_rows);
+  }
+}
+
+}  // namespace
+
+void check(const EmbedArgs& args) {
+  check_weight(args.table);
+  check_f32_matrix(args.out);
+  LOCKSTEP_CHECK_EQ(args.out.shape[0], static_cast<int64_t>(args.token_ids.size()));
+  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.table.shape[1]);
+}
+
+void check(const RmsNormArgs& args) {
+  check_f32_matrix(args.x);
+  check_f32_matrix(args.out);
+  check_same_shape(args.x, args.out);
+  check_dims(args.weight, 1);
+  check_weight_dtype(args.weight);
+  LOCKSTEP_CHECK_EQ(args.weight.shape[0], args.x.shape[1]);
+}
+
+void check(const AddArgs& args) {
+  check_f32_matrix(args.x);
+  check_f32_matrix(args.y);
+  check_same_shape(args.x, args.y);
+}
+
+void check(const LinearArgs& args) {
+  check_f32_matrix(args.x);
+  check_weight(args.w);
+  check_f32_matrix(args.out);
+  LOCKSTEP_CHECK_EQ(args.x.shape[1], args.w.shape[1]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[0], args.x.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.w.shape[0]);
+}
+
+void check(const MatmulArgs& args) {
+  check_f32_matrix(args.x);
+  check_weight(args.w);
+  check_f32_matrix(args.out);
+  LOCKSTEP_CHECK_EQ(args.x.shape[1], args.w.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[0], args.x.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.w.shape[1]);
+}
+
+void check(const SiluMulArgs& args) {
+  check_f32_matrix(args.gate);
+  check_f32_matrix(args.up);
+  check_f32_matrix(args.out);
+  check_same_shape(args.gate, args.up);
+  check_same_shape(args.gate, args.out);
+}
+
+void check(const RopeArgs& args) {
+  check_f32_matrix(args.x);
+  check_f32_matrix(args.cos);
+  check_f32_matrix(args.sin);
+  check_same_shape(args.cos, args.sin);
+  LOCKSTEP_CHECK_EQ(args.x.shape[0], static_cast<int64_t>(args.positions.size()));
+  LOCKSTEP_CHECK(args.dim >= 0 && args.dim % 2 == 0, "dim is {}", args.dim);
+  LOCKSTEP_CHECK_EQ(args.cos.shape[1], int64_t{args.dim} / 2);
+  LOCKSTEP_CHECK_GE(args.num_heads, 0);
+  LOCKSTEP_CHECK_GE(args.offset, 0);
+  if (args.num_heads > 0) {
+    const int64_t end_of_last = (int64_t{args.num_heads} - 1) * args.head_stride + args.offset + args.dim;
+    LOCKSTEP_CHECK_LE(end_of_last, args.x.shape[1]);
+  }
+  if (args.num_heads > 1) LOCKSTEP_CHECK_GE(args.head_stride, args.dim);
+  for (const int32_t position : args.positions) {
+    LOCKSTEP_CHECK_GE(position, 0);
+    LOCKSTEP_CHECK_LT(int64_t{position}, args.cos.shape[0]);
+  }
+}
+
+void check(const RouteArgs& args) {
+  check_f32_matrix(args.logits);
+  const int64_t rows = args.logits.shape[0];
+  const int64_t num_experts = args.logits.shape[1];
+  LOCKSTEP_CHECK_EQ(rows, static_cast<int64_t>(args.valid.size()));
+  if (!args.bias.empty()) {
+    check_dims(args.bias, 1);
+    LOCKSTEP_CHECK(args.bias.dtype == DType::kF32, "the bias is f32, this one is {}",
+                   name_of(args.bias.dtype));
+    LOCKSTEP_CHECK_EQ(args.bias.shape[0], num_experts);
+  }
+  LOCKSTEP_CHECK_GE(args.num_groups, 1);
+  LOCKSTEP_CHECK(num_experts % args.num_groups == 0, "{} experts in {} groups", num_experts, args.num_groups);
+  LOCKSTEP_CHECK(args.top_groups >= 1 && args.top_groups <= args.num_groups, "top_groups {} of {}",
+                 args.top_groups, args.num_groups);
+  LOCKSTEP_CHECK_GE(args.top_k, 0);
+  LOCKSTEP_CHECK_LE(int64_t{args.top_k}, num_experts / args.num_groups * args.top_groups);
+  check_matrix(args.expert_idx);
+  LOCKSTEP_CHECK(args.expert_idx.dtype == DType::kI32, "expert_idx is {}", name_of(args.expert_idx.dtype));
+  check_f32_matrix(args.weight);
+  check_same_shape(args.expert_idx, args.weight);
+  LOCKSTEP_CHECK_EQ(args.weight.shape[0], rows);
+  LOCKSTEP_CHECK_EQ(args.weight.shape[1], int64_t{args.top_k});
+}
+
+void check(const GroupedFfnArgs& args) {
+  check_f32_matrix(args.x);
+  check_f32_matrix(args.scratch);
+  check_f32_matrix(args.y);
+  check_same_shape(args.x, args.y);
+  LOCKSTEP_CHECK_EQ(args.scratch.shape[0], args.x.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.gate.size(), args.up.size());
+  LOCKSTEP_CHECK_EQ(args.gate.size(), args.down.size());
+  LOCKSTEP_CHECK_EQ(args.gate.size() + 1, args.expert_start.size());
+  LOCKSTEP_CHECK_EQ(args.expert_start.front(), 0);
+  LOCKSTEP_CHECK_EQ(int64_t{args.expert_start.back()}, args.x.shape[0]);
+  for (size_t e = 0; e < args.gate.size(); ++e) {
+    LOCKSTEP_CHECK_LE(args.expert_start[e], args.expert_start[e + 1]);
+    check_weight(args.gate[e]);
+    check_weight(args.up[e]);
+    check_weight(args.down[e]);
+    check_same_shape(args.gate[e], args.up[e]);
+    LOCKSTEP_CHECK_EQ(args.scratch.shape[1], 2 * args.gate[e].shape[0]);
+    LOCKSTEP_CHECK_EQ(args.down[e].shape[1], args.gate[e].shape[0]);
+    LOCKSTEP_CHECK_EQ(args.gate[e].shape[1], args.x.shape[1]);
+    LOCKSTEP_CHECK_EQ(args.down[e].shape[0], args.x.shape[1]);
+  }
+}
+
+void check(const CacheWriteArgs& args) {
+  check_f32_matrix(args.x);
+  check_weight(args.cache);
+  LOCKSTEP_CHECK_EQ(args.x.shape[1], args.cache.shape[1]);
+  check_sequences(args.sequences, args.page_size, args.cache.shape[0], args.x.shape[0]);
+}
+
+void check(const CacheReadArgs& args) {
+  check_weight(args.cache);
+  check_f32_matrix(args.out);
+  LOCKSTEP_CHECK_GE(args.page_size, 1);
+  check_sequence(args.sequence, args.page_size, args.cache.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[0], int64_t{args.sequence.context});
+  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.cache.shape[1]);
+}
+
+void check(const MlaAbsorbedArgs& args) {
+  check_f32_cube(args.q);
+  check_f32_cube(args.out);
+  check_weight(args.cache);
+  LOCKSTEP_CHECK_EQ(args.q.shape[2], args.cache.shape[1]);
+  LOCKSTEP_CHECK_LE(int64_t{args.latent}, args.cache.shape[1]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[2], int64_t{args.latent});
+  check_same_shape(args.q, args.out);
+  check_sequences(args.sequences, args.page_size, args.cache.shape[0], args.q.shape[0]);
+}
+
+void check(const MlaExpandedArgs& args) {
+  check_f32_cube(args.q);
+  check_f32_cube(args.kv);
+  check_f32_cube(args.out);
+  check_f32_matrix(args.k_rope);
+  check_same_shape(args.q, args.out);
+  LOCKSTEP_CHECK_LE(args.q.shape[0], args.kv.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.q.shape[1], args.kv.shape[1]);
+  LOCKSTEP_CHECK_EQ(args.k_rope.shape[0], args.kv.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.q.shape[2], args.nope + args.k_rope.shape[1]);
+  LOCKSTEP_CHECK_EQ(args.kv.shape[2], args.nope + args.out.shape[2]);
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,202 @@
+// The implementation to read: one loop a dimension, sums in double precision in ascending order.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "lockstep/kernels/cpu/arguments.h"
+#include "lockstep/kernels/cpu/elements.h"
+#include "lockstep/kernels/cpu/scalar_ops.h"
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using cpu::row_of;
+using cpu::to_float;
+using cpu::with_elements;
+
+template <class A, class B>
+double dot(const A* a, const B* b, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i)
+    sum += static_cast<double>(to_float(a[i])) * static_cast<double>(to_float(b[i]));
+  return sum;
+}
+
+// Scores become weights that sum to one. There is always a first token: a row sees itself.
+void softmax(std::vector<double>& score) {
+  const double highest = *std::max_element(score.begin(), score.end());
+  double sum = 0;
+  for (double& s : score) sum += s = std::exp(s - highest);
+  for (double& s : score) s /= sum;
+}
+
+class ReferenceKernels final : public Kernels {
+ public:
+  std::string_view name() const override { return "reference"; }
+
+  void embed(const EmbedArgs& args) override { cpu::embed(args); }
+  void rope(const RopeArgs& args) override { cpu::rope(args); }
+  void route(const RouteArgs& args) override { cpu::route(args, route_scratch_); }
+  void cache_write(const CacheWriteArgs& args) override { cpu::cache_write(args); }
+  void cache_read(const CacheReadArgs& args) override { cpu::cache_read(args); }
+  void grouped_ffn(const GroupedFfnArgs& args) override { cpu::grouped_ffn(args, *this); }
+
+  void rms_norm(RmsNormArgs& args) override {
+    cpu::check(args);
+    args.first_non_finite_row = -1;
+    const int64_t hidden = args.x.shape[1];
+    if (hidden == 0) return;
+    with_elements(args.weight, [&](const auto* weight) {
+      for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+        const float* x = row_of<float>(args.x, row);
+        float* out = row_of<float>(args.out, row);
+        const double mean_square = dot(x, x, hidden) / static_cast<double>(hidden);
+        if (!std::isfinite(static_cast<float>(mean_square)) && args.first_non_finite_row < 0) {
+          args.first_non_finite_row = row;
+        }
+        const double scale = 1.0 / std::sqrt(mean_square + static_cast<double>(args.eps));
+        for (int64_t i = 0; i < hidden; ++i)
+          out[i] = static_cast<float>(to_float(weight[i]) * (x[i] * scale));
+      }
+    });
+  }
+
+  void add(const AddArgs& args) override {
+    cpu::check(args);
+    for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+      float* x = row_of<float>(args.x, row);
+      const float* y = row_of<float>(args.y, row);
+      for (int64_t i = 0; i < args.x.shape[1]; ++i) x[i] += y[i];
+    }
+  }
+
+  void linear(const LinearArgs& args) override {
+    cpu::check(args);
+    with_elements(args.w, [&](const auto* w) {
+      for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+        const float* x = row_of<float>(args.x, row);
+        float* out = row_of<float>(args.out, row);
+        for (int64_t o = 0; o < args.w.shape[0]; ++o) {
+          out[o] = static_cast<float>(dot(x, w + o * args.w.stride[0], args.x.shape[1]));
+        }
+      }
+    });
+  }
+
+  void matmul(const MatmulArgs& args) override {
+    cpu::check(args);
+    with_elements(args.w, [&](const auto* w) {
+      for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+        const float* x = row_of<float>(args.x, row);
+        float* out = row_of<float>(args.out, row);
+        for (int64_t o = 0; o < args.w.shape[1]; ++o) {
+          double sum = 0;
+          for (int64_t i = 0; i < args.w.shape[0]; ++i) {
+            sum += static_cast<double>(x[i]) * static_cast<double>(to_float(w[i * args.w.stride[0] + o]));
+          }
+          out[o] = static_cast<float>(sum);
+        }
+      }
+    });
+  }
+
+  void silu_mul(const SiluMulArgs& args) override {
+    cpu::check(args);
+    for (int64_t row = 0; row < args.gate.shape[0]; ++row) {
+      const float* gate = row_of<float>(args.gate, row);
+      const float* up = row_of<float>(args.up, row);
+      float* out = row_of<float>(args.out, row);
+      for (int64_t i = 0; i < args.gate.shape[1]; ++i) {
+        const double g = gate[i];
+        out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up[i]);
+      }
+    }
+  }
+
+  void mla_absorbed(const MlaAbsorbedArgs& args) override {
+    cpu::check(args);
+    for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+      for (int64_t head = 0; head < args.out.shape[1]; ++head) {
+        std::fill_n(head_of(args.out, row, head), args.latent, 0.0f);
+      }
+    }
+    for (const PagedSequence& sequence : args.sequences) {
+      for (int64_t j = 0; j < sequence.num_rows; ++j) {
+        const int64_t num_tokens = sequence.context - sequence.num_rows + j + 1;
+        for (int64_t head = 0; head < args.q.shape[1]; ++head) {
+          attend_absorbed(args, sequence, sequence.first_row + j, head, num_tokens);
+        }
+      }
+    }
+  }
+
+  void mla_expanded(const MlaExpandedArgs& args) override {
+    cpu::check(args);
+    const int64_t num_rows = args.q.shape[0];
+    const int64_t context = args.kv.shape[0];
+    for (int64_t j = 0; j < num_rows; ++j) {
+      for (int64_t head = 0; head < args.q.shape[1]; ++head) {
+        attend_expanded(args, j, head, context - num_rows + j + 1);
+      }
+    }
+  }
+
+ private:
+  static float* head_of(const TensorView& cube, int64_t row, int64_t head) {
+    return cube.as<float>() + row * cube.stride[0] + head * cube.stride[1];
+  }
+
+  void attend_absorbed(const MlaAbsorbedArgs& args, const PagedSequence& sequence, int64_t row, int64_t head,
+                       int64_t num_tokens) {
+    const float* q = head_of(args.q, row, head);
+    float* out = head_of(args.out, row, head);
+    with_elements(args.cache, [&](const auto* cache) {
+      const auto key = [&](int64_t token) {
+        return cache + cpu::cache_row(sequence, args.page_size, token) * args.cache.stride[0];
+      };
+      score_.resize(static_cast<size_t>(num_tokens));
+      for (int64_t t = 0; t < num_tokens; ++t) {
+        score_[static_cast<size_t>(t)] =
+            static_cast<double>(args.scale) * dot(q, key(t), args.cache.shape[1]);
+      }
+      softmax(score_);
+      weighted_sum(out, args.latent, key);
+    });
+  }
+
+  void attend_expanded(const MlaExpandedArgs& args, int64_t row, int64_t head, int64_t num_tokens) {
+    const float* q = head_of(args.q, row, head);
+    const int64_t rope = args.k_rope.shape[1];
+    score_.resize(static_cast<size_t>(num_tokens));
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const double product = dot(q, head_of(args.kv, t, head), args.nope) +
+                             dot(q + args.nope, row_of<float>(args.k_rope, t), rope);
+      score_[static_cast<size_t>(t)] = static_cast<double>(args.scale) * product;
+    }
+    softmax(score_);
+    weighted_sum(head_of(args.out, row, head), args.out.shape[2],
+                 [&](int64_t token) { return head_of(args.kv, token, head) + args.nope; });
+  }
+
+  // out = Σ_t score_[t] · value(t)
+  template <class ValueOfToken>
+  void weighted_sum(float* out, int64_t width, ValueOfToken&& value) {
+    sum_.assign(static_cast<size_t>(width), 0.0);
+    for (size_t t = 0; t < score_.size(); ++t) {
+      const auto* v = value(static_cast<int64_t>(t));
+      for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += score_[t] * static_cast<double>(to_float(v[i]));
+    }
+    for (size_t i = 0; i < sum_.size(); ++i) out[i] = static_cast<float>(sum_[i]);
+  }
+
+  cpu::RouteScratch route_scratch_;
+  std::vector<double> score_;  // [tokens] of one row and head
+  std::vector<double> sum_;    // [width of a value]
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_reference_kernels() { return std::make_unique<ReferenceKernels>(); }
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,110 @@
+#include "lockstep/kernels/cpu/scalar_ops.h"
+
+#include <algorithm>
+
+#include "lockstep/kernels/cpu/arguments.h"
+#include "lockstep/kernels/cpu/elements.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+void rotate(float* first, float* second, float cos, float sin) {
+  const float a = *first;
+  const float b = *second;
+  *first = a * cos - b * sin;
+  *second = b * cos + a * sin;
+}
+
+void rotate_head(float* x, const float* cos, const float* sin, int num_pairs, RopePairing pairing) {
+  if (pairing == RopePairing::kInterleaved) {
+    for (int i = 0; i < num_pairs; ++i) rotate(x + 2 * i, x + 2 * i + 1, cos[i], sin[i]);
+  } else {
+    for (int i = 0; i < num_pairs; ++i) rotate(x + i, x + i + num_pairs, cos[i], sin[i]);
+  }
+}
+
+void store(float* to, float value) { *to = value; }
+void store(BF16* to, float value) { *to = to_bf16(value); }
+
+template <class T>
+void write_rows(const CacheWriteArgs& args, const PagedSequence& sequence, T* cache) {
+  const int64_t width = args.x.shape[1];
+  const int64_t first_token = int64_t{sequence.context} - sequence.num_rows;
+  for (int64_t j = 0; j < sequence.num_rows; ++j) {
+    const float* from = row_of<float>(args.x, sequence.first_row + j);
+    T* to = cache + cache_row(sequence, args.page_size, first_token + j) * args.cache.stride[0];
+    for (int64_t i = 0; i < width; ++i) store(to + i, from[i]);
+  }
+}
+
+}  // namespace
+
+void embed(const EmbedArgs& args) {
+  check(args);
+  const auto [vocab, hidden] = std::pair(args.table.shape[0], args.table.shape[1]);
+  with_elements(args.table, [&, hidden = hidden, vocab = vocab](const auto* table) {
+    for (size_t row = 0; row < args.token_ids.size(); ++row) {
+      float* out = row_of<float>(args.out, static_cast<int64_t>(row));
+      const int64_t id = args.token_ids[row];
+      if (id < 0 || id >= vocab) {
+        std::fill_n(out, hidden, 0.0f);
+        continue;
+      }
+      const auto* from = table + id * args.table.stride[0];
+      for (int64_t i = 0; i < hidden; ++i) out[i] = to_float(from[i]);
+    }
+  });
+}
+
+void rope(const RopeArgs& args) {
+  check(args);
+  for (size_t row = 0; row < args.positions.size(); ++row) {
+    float* x = row_of<float>(args.x, static_cast<int64_t>(row)) + args.offset;
+    const float* cos = row_of<float>(args.cos, args.positions[row]);
+    const float* sin = row_of<float>(args.sin, args.positions[row]);
+    for (int head = 0; head < args.num_heads; ++head) {
+      rotate_head(x + int64_t{head} * args.head_stride, cos, sin, args.dim / 2, args.pairing);
+    }
+  }
+}
+
+void cache_write(const CacheWriteArgs& args) {
+  check(args);
+  for (const PagedSequence& sequence : args.sequences) {
+    if (args.cache.dtype == DType::kBF16) {
+      write_rows(args, sequence, args.cache.as<BF16>());
+    } else {
+      write_rows(args, sequence, args.cache.as<float>());
+    }
+  }
+}
+
+void cache_read(const CacheReadArgs& args) {
+  check(args);
+  with_elements(args.cache, [&](const auto* cache) {
+    for (int64_t token = 0; token < args.sequence.context; ++token) {
+      const auto* from = cache + cache_row(args.sequence, args.page_size, token) * args.cache.stride[0];
+      float* to = row_of<float>(args.out, token);
+      for (int64_t i = 0; i < args.out.shape[1]; ++i) to[i] = to_float(from[i]);
+    }
+  });
+}
+
+void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
+  check(args);
+  for (size_t expert = 0; expert < args.gate.size(); ++expert) {
+    const int64_t begin = args.expert_start[expert];
+    const int64_t count = args.expert_start[expert + 1] - begin;
+    if (count == 0) continue;  // an expert without rows reads none of its weights
+    const int64_t inter = args.gate[expert].shape[0];
+    const TensorView x = args.x.row_range(begin, count);
+    const TensorView gate = args.scratch.row_range(begin, count).col_range(0, inter);
+    const TensorView up = args.scratch.row_range(begin, count).col_range(inter, inter);
+    kernels.linear({.x = x, .w = args.gate[expert], .out = gate});
+    kernels.linear({.x = x, .w = args.up[expert], .out = up});
+    kernels.silu_mul({.gate = gate, .up = up, .out = gate});
+    kernels.linear({.x = gate, .w = args.down[expert], .out = args.y.row_range(begin, count)});
+  }
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,30 @@
+#pragma once
+// Ops whose time is not worth vectors, written once for every CPU implementation: they move rows, turn pairs,
+// choose experts, or are made of other ops.
+#include <vector>
+
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels::cpu {
+
+// Memory that route() uses again for every row.
+struct RouteScratch {
+  std::vector<float> score, biased;  // [num_experts]
+  std::vector<float> group_score;    // [num_groups]
+  std::vector<int32_t> groups;       // [num_groups], best first
+  std::vector<int32_t> candidates;   // experts of the kept groups, best first
+};
+
+void embed(const EmbedArgs& args);
+void rope(const RopeArgs& args);
+void route(const RouteArgs& args, RouteScratch& scratch);
+void cache_write(const CacheWriteArgs& args);
+void cache_read(const CacheReadArgs& args);
+void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels);
+
+// The cache row of one token of a sequence.
+inline int64_t cache_row(const PagedSequence& sequence, int page_size, int64_t token) {
+  return int64_t{sequence.page_table[static_cast<size_t>(token / page_size)]} * page_size + token % page_size;
+}
+
+}  // namespace lockstep::kernels::cpu
