@@ -1,4 +1,8 @@
-# Warnings, sanitizers and ccache, for every target.
+# The compiler, its warnings, sanitizers and ccache, for every target.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "Lockstep needs g++ 12 or newer; this is g++ ${CMAKE_CXX_COMPILER_VERSION}. "
+                      "Name another one with -DCMAKE_CXX_COMPILER=g++-12.")
+endif()
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of GCC 12 and 13 on std::string and std::vector (GCC bugs 105329, 105562) and on references to views.
@@ -13,9 +17,12 @@ add_compile_options(-ffp-contract=off)
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
-  if(LOCKSTEP_SANITIZE MATCHES "thread")
+  if(LOCKSTEP_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-tsan)  # Asio's fences are not modelled; nothing here relies on them alone
   endif()
+endif()
+if(LOCKSTEP_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage in every room; main() comes with each target in tests/fuzz
 endif()
 
 find_program(LOCKSTEP_CCACHE ccache)

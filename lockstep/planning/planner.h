@@ -1,0 +1,34 @@
+#pragma once
+// stages + grid + machine -> plan. Pure and deterministic: no clock, no environment, no device.
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/planning/cost_model.h"
+#include "lockstep/planning/plan.h"
+
+namespace lockstep::planning {
+
+struct PlanningContext {
+  const RankGrid& grid;
+  const Machine& machine;
+  Load load;
+};
+
+// A named rewrite of a plan. Skipping one never changes an answer, only its cost.
+struct Pass {
+  std::string_view name;
+  std::function<Plan(const Plan&, const PlanningContext&)> run;
+};
+std::span<const Pass> default_passes();
+
+struct PlannerOptions {
+  std::vector<std::string> skip_passes;  // by name; an unknown name is an error that lists the known ones
+};
+
+// The cheapest chain of signatures and steps under the cost model, the residual's layouts included, then the passes.
+// Ties go to fewer steps, then to the smaller step kinds, so that every host makes the same plan.
+Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context, const PlannerOptions& options = {});
+
+}  // namespace lockstep::planning

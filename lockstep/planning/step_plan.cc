@@ -1,0 +1,70 @@
+#include "lockstep/planning/step_plan.h"
+
+#include <algorithm>
+
+#include "lockstep/base/hash.h"
+
+namespace lockstep::planning {
+namespace {
+
+void check_counts(const StepShape& shape, const ReplicaCounts& counts) {
+  LOCKSTEP_CHECK_GE(counts.num_target_rows, 0);
+  LOCKSTEP_CHECK_LE(counts.num_requests, shape.capacity.max_requests);
+  LOCKSTEP_CHECK_LE(round_up(counts.num_target_rows, shape.row_quantum()), shape.capacity.max_rows);
+  LOCKSTEP_CHECK_LE(static_cast<int32_t>(counts.logit_rows.size()), shape.capacity.max_logit_rows);
+  int32_t previous = -1;
+  for (const int32_t row : counts.logit_rows) {
+    LOCKSTEP_CHECK_LT(previous, row);
+    LOCKSTEP_CHECK_LT(row, counts.num_target_rows);
+    previous = row;
+  }
+}
+
+uint64_t hash_of(const StepPlan& plan) {
+  Hasher hasher;
+  hasher.add(plan.step).add(static_cast<uint64_t>(plan.regime)).add(static_cast<uint64_t>(plan.max_rows_of_any_home));
+  for (const ReplicaCounts& counts : plan.counts) {
+    hasher.add(static_cast<uint64_t>(counts.num_requests)).add(static_cast<uint64_t>(counts.num_target_rows));
+    hasher.add(static_cast<uint64_t>(counts.num_draft_rows)).add(counts.logit_rows.size());
+    for (const int32_t row : counts.logit_rows) hasher.add(static_cast<uint64_t>(row));
+  }
+  for (const auto* numbers : {&plan.padded_rows, &plan.rows_per_home, &plan.logit_rows_per_home})
+    for (const int32_t number : *numbers) hasher.add(static_cast<uint64_t>(number));
+  return hasher.value();
+}
+
+}  // namespace
+
+int32_t round_up(int32_t value, int32_t quantum) { return (value + quantum - 1) / quantum * quantum; }
+
+StepShape step_shape(const RankGrid& grid, const Capacity& capacity) {
+  return {.num_replicas = grid.num_replicas(), .ranks_per_replica = grid.shape().attention_tp, .capacity = capacity};
+}
+
+StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts) {
+  LOCKSTEP_CHECK_EQ(static_cast<int32_t>(counts.size()), shape.num_replicas);
+  StepPlan plan{.step = step, .counts = std::move(counts)};
+  const int32_t ranks = shape.ranks_per_replica;
+  plan.logit_rows_per_home.assign(static_cast<size_t>(shape.num_replicas) * ranks, 0);
+  for (int32_t replica = 0; replica < shape.num_replicas; ++replica) {
+    const ReplicaCounts& mine = plan.counts[replica];
+    check_counts(shape, mine);
+    const int32_t padded = round_up(mine.num_target_rows, shape.row_quantum());
+    const int32_t per_home = padded / ranks;
+    plan.padded_rows.push_back(padded);
+    plan.rows_per_home.insert(plan.rows_per_home.end(), ranks, per_home);
+    for (const int32_t row : mine.logit_rows) ++plan.logit_rows_per_home[replica * ranks + row / per_home];
+    plan.max_rows_of_any_home = std::max(plan.max_rows_of_any_home, per_home);
+    if (padded > shape.capacity.max_decode_rows) plan.regime = Regime::kPrefill;
+  }
+  plan.hash = hash_of(plan);
+  return plan;
+}
+
+HomeRow home_of(const StepPlan& plan, const StepShape& shape, int32_t replica, int32_t row) {
+  LOCKSTEP_CHECK_LT(row, plan.padded_rows[replica]);
+  const int32_t per_home = plan.padded_rows[replica] / shape.ranks_per_replica;
+  return {.home = replica * shape.ranks_per_replica + row / per_home, .row = row % per_home};
+}
+
+}  // namespace lockstep::planning

@@ -1,0 +1,61 @@
+#pragma once
+// Everything that varies from step to step, as one value that every rank shares. One pure function makes it from the full
+// table of typed counts; warm-up, tests and real batches all go through it, so what rounds, rounds here and nowhere else.
+// The table is never collapsed to one rank's numbers: local numbers are views of it.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/planning/rank_grid.h"
+
+namespace lockstep::planning {
+
+// What one attention replica brings to a step. Its rows are numbered in the order of its batch.
+struct ReplicaCounts {
+  int32_t num_requests = 0;
+  int32_t num_target_rows = 0;      // rows of the target model: prompt rows and decode rows
+  int32_t num_draft_rows = 0;       // rows of a draft model
+  std::vector<int32_t> logit_rows;  // ascending: the target rows whose logits are wanted
+};
+
+// Limits from admission, the same for the scheduler, the allocator and the validator. Per replica and step.
+struct Capacity {
+  int32_t max_requests = 1;     // running requests of one replica
+  int32_t max_rows = 1;         // padded rows of one replica; a multiple of the quantum
+  int32_t max_decode_rows = 1;  // padded rows up to which the decode plan is used; a multiple of the quantum
+  int32_t max_logit_rows = 1;
+};
+
+enum class Regime : uint8_t { kDecode, kPrefill };
+
+struct StepShape {
+  int32_t num_replicas = 1;
+  int32_t ranks_per_replica = 1;  // A; the row quantum
+  Capacity capacity;
+  int32_t row_quantum() const { return ranks_per_replica; }
+};
+
+struct StepPlan {
+  uint64_t step = 0;
+  Regime regime = Regime::kDecode;
+  std::vector<ReplicaCounts> counts;         // [replicas]
+  std::vector<int32_t> padded_rows;          // [replicas] target rows rounded up to the quantum; 0 for an idle replica
+  std::vector<int32_t> rows_per_home;        // [ranks] padded rows of each home rank
+  std::vector<int32_t> logit_rows_per_home;  // [ranks] wanted rows of each home rank; not padded
+  int32_t max_rows_of_any_home = 0;          // the geometry of an exchange with fixed slots
+  uint64_t hash = 0;                         // of everything above
+};
+
+int32_t round_up(int32_t value, int32_t quantum);
+StepShape step_shape(const RankGrid& grid, const Capacity& capacity);
+
+// Counts above the capacity, logit rows out of order or out of range are bugs of the caller (Fatal with both values).
+StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts);
+
+// The home rank of row `row` of `replica`, and the place of the row among its home's rows.
+struct HomeRow {
+  int32_t home = 0, row = 0;
+};
+HomeRow home_of(const StepPlan& plan, const StepShape& shape, int32_t replica, int32_t row);
+
+}  // namespace lockstep::planning
