@@ -11,6 +11,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-dangling-reference)
   endif()
 endif()
+# Structs with default members are made by designated initializers of the members that differ.
+add_compile_options(-Wno-missing-field-initializers)
 # The same expression must round the same way in every kernel that a test compares.
 add_compile_options(-ffp-contract=off)
 

@@ -1,0 +1,64 @@
+#pragma once
+// One step, between the scheduler that forms it and the executor that runs it. The phases of a step:
+//
+//   phase     reads                      writes                     thread
+//   admit     submitted requests         waiting queues             engine
+//   schedule  queues, free pages         StepInput, its StepPlan    engine
+//   upload    StepInput                  (the CPU's ranks read it in place)
+//   forward   StepInput, weights, cache  logits, cache              one a rank
+//   sample    logits, request state      one draw a wanted row      the row's home rank
+//   download  draws                      (already in host memory)
+//   commit    draws                      request state, events      engine
+//   retire    finished requests          free pages, final events   engine
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/planning/step_plan.h"
+#include "lockstep/runtime/engine.h"
+
+namespace lockstep::runtime {
+
+enum class RowKind : uint8_t {
+  kPrompt,  // part of a prompt (or of one that is computed again after preemption)
+  kDecode,  // the one token drawn last
+};
+enum class WantedLogits : uint8_t { kNone, kLast, kAll };
+
+// The rows that one request has in a step: tokens context - token_ids.size() … context - 1 of its sequence.
+struct SequenceRows {
+  RequestId id = 0;
+  RowKind kind = RowKind::kPrompt;
+  WantedLogits wanted = WantedLogits::kNone;
+  std::vector<int32_t> token_ids;
+  int32_t context = 0;              // tokens in the cache once the step has run, these rows included
+  std::vector<int32_t> page_table;  // page of token t is page_table[t / page_size]; covers `context` tokens
+};
+
+struct StepInput {
+  planning::StepPlan plan;                          // its counts are those of `replicas`
+  std::vector<std::vector<SequenceRows>> replicas;  // [replicas] in row order: sequence after sequence
+};
+
+// The logits of one wanted row, at its home rank.
+struct LogitRow {
+  int replica = 0;
+  int32_t row = 0;           // among the replica's rows of this step
+  std::span<float> logits;   // [vocab]; the receiver may change them
+  std::string fault;         // not empty: a logit is not finite; names layer, rank and row range
+};
+
+// Called once a wanted row, on the thread of its home rank, concurrently with other rows.
+using LogitSink = std::function<void(const LogitRow&)>;
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Runs a step on all ranks and returns when every sink call has returned. Throws Fatal when a rank failed; the
+  // executor is then unusable and every later call throws the same.
+  virtual void run(const StepInput& input, const LogitSink& sink) = 0;
+};
+
+}  // namespace lockstep::runtime
