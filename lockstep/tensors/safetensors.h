@@ -1,6 +1,7 @@
 #pragma once
-// Safetensors files by memory map: a header that is hostile until checked, then views straight into the mapping.
-// Format: 8-byte little-endian header length, that many bytes of JSON, then the data (github.com/huggingface/safetensors).
+// Safetensors files by memory map: a header that is hostile until checked, then views straight into the
+// mapping. Format: 8-byte little-endian header length, that many bytes of JSON, then the data
+// (github.com/huggingface/safetensors).
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -25,13 +26,17 @@ struct SafetensorsHeader {
   uint64_t data_offset = 0;                     // of the data section in the file
 };
 
-// Pure: `head` holds the first bytes of a file of file_bytes bytes (at least the whole header when that is well formed).
-// Refused with the offset: a truncated or oversized header, text that is not JSON, unknown dtypes, negative or
-// overflowing shapes, ranges that leave the file, overlap, leave holes, or disagree with dtype × shape.
+// Pure: `head` holds the first bytes of a file of file_bytes bytes (at least the whole header when that is
+// well formed). Refused with the offset: a truncated or oversized header, text that is not JSON, unknown
+// dtypes, negative or overflowing shapes, ranges that leave the file, overlap, leave holes, or disagree with
+// dtype × shape.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view head, uint64_t file_bytes);
 
-// The tensors of a checkpoint: one model.safetensors or the shards of model.safetensors.index.json. Movable; the views
-// that it gives live as long as it does and are read-only memory (writing faults). Up to 4 dimensions.
+// The tensors of a checkpoint: one model.safetensors or, where there is none, the shards of
+// model.safetensors.index.json (of a shard only the tensors that the index puts there). Movable; find() may
+// be called from many threads. The views that it gives live as long as it does and are read-only memory
+// (writing faults). A tensor that stands in the file at an address that its dtype may not have is copied into
+// aligned memory when it is first asked for.
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::filesystem::path& directory);
@@ -40,8 +45,10 @@ class Checkpoint {
   ~Checkpoint();
 
   bool has(std::string_view name) const;
-  Result<TensorView> find(std::string_view name) const;  // kNotFound names the tensor and the folder
-  std::vector<std::string> names() const;                // sorted
+  // kNotFound names the tensor and the folder; a tensor of more than 4 dimensions may be there but cannot be
+  // viewed.
+  Result<TensorView> find(std::string_view name) const;
+  std::vector<std::string> names() const;  // sorted
   uint64_t total_bytes() const;
 
  private:
