@@ -1,0 +1,70 @@
+# What a person does with a clone. Every goal installs what it needs (Debian 12, Ubuntu 24.04), says so, and can be repeated.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+FUZZ_SECONDS ?= 60
+
+.PHONY: help
+help: ## show this list
+	@echo "Lockstep: make GOAL, where GOAL is one of"
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+.PHONY: run
+run: ## build, serve a small model on four ranks, ask it one question, stay until Ctrl-C (PORT=8000)
+	@tools/run.sh
+
+.PHONY: run-once
+run-once: ## the same, but stop after the answer: exit 0 when it is right
+	@RUN_ONCE=1 tools/run.sh
+
+.PHONY: build
+build: ## build everything (build/release)
+	@tools/install_packages.sh build
+	@tools/build.sh release
+
+.PHONY: test
+test: ## build and run every test
+	@tools/install_packages.sh test
+	@tools/test.sh release
+
+.PHONY: asan
+asan: ## every test of the code under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/install_packages.sh test
+	@tools/test.sh asan
+
+.PHONY: tsan
+tsan: ## every test of the code under ThreadSanitizer
+	@tools/install_packages.sh test
+	@tools/test.sh tsan
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZ_SECONDS (60), two at a time; NAMES="json ..." picks some
+	@tools/install_packages.sh fuzz
+	@tools/build.sh fuzz fuzzers
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/run_fuzzers.sh $(NAMES)
+
+.PHONY: format
+format: ## lay out every source as .clang-format says
+	@tools/install_packages.sh format
+	@tools/format.sh write
+
+.PHONY: check-format
+check-format: ## say which sources are laid out otherwise
+	@tools/install_packages.sh format
+	@tools/format.sh check
+
+.PHONY: lint
+lint: ## clang-tidy on the sources that differ from main; ALL=1 for every source
+	@tools/install_packages.sh lint
+	@tools/lint.sh $(if $(ALL),all,changed)
+
+.PHONY: bench
+bench: ## build and run the benchmarks; JSON goes to build/bench/results
+	@tools/install_packages.sh bench
+	@tools/bench.sh
+
+.PHONY: clean
+clean: ## remove build/
+	@rm -rf build

@@ -1,0 +1,18 @@
+# lockstep_header_check(TARGET ROOT): an object library, not part of `all`, in which every header below ROOT/lockstep that
+# no source file of its own name includes before all else is compiled alone. (check_rooms.py asks foo.cc to include foo.h
+# first, so the room's own build has shown it for the others.)
+function(lockstep_header_check target root)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${root} ${root}/lockstep/*.h)
+  set(sources)
+  foreach(header IN LISTS headers)
+    string(REGEX REPLACE "\\.h$" ".cc" partner ${header})
+    if(NOT EXISTS ${root}/${partner})
+      set(source ${CMAKE_CURRENT_BINARY_DIR}/headers/${partner})
+      file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n" @ONLY)
+      list(APPEND sources ${source})
+    endif()
+  endforeach()
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(${target} PRIVATE ${root})
+  target_compile_options(${target} PRIVATE -O0)
+endfunction()
