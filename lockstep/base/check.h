@@ -2,7 +2,8 @@
 // Failure in two tiers, used by every room.
 //
 //   Result<T>         what a user or a file can cause: the caller must look at it. Error says what to change.
-//   LOCKSTEP_CHECK_*  what only a bug can cause: prints both values and the place and throws Fatal, which is caught in
+//   LOCKSTEP_CHECK_*  what only a bug can cause: prints both values and the place and throws Fatal, which is
+//   caught in
 //                     two places only, the engine's threads and main().
 #include <fmt/format.h>
 
@@ -36,8 +37,10 @@ Error invalid_argument(std::string field, fmt::format_string<Args...> format, Ar
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Error error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   explicit operator bool() const { return state_.index() == 0; }
   bool ok() const { return state_.index() == 0; }
@@ -72,26 +75,26 @@ struct Fatal : std::runtime_error {
 [[noreturn]] void fail_check(const char* file, int line, std::string_view what);
 
 template <class A, class B>
-[[noreturn]] void fail_check_op(const char* file, int line, std::string_view expression, const A& a, const B& b) {
+[[noreturn]] void fail_check_op(const char* file, int line, std::string_view expression, const A& a,
+                                const B& b) {
   fail_check(file, line, fmt::format("{} ({} against {})", expression, a, b));
 }
 
-#define LOCKSTEP_CHECK_OP(a, op, b)                                                                        \
-  do {                                                                                                     \
-    const auto& lockstep_a = (a);                                                                          \
-    const auto& lockstep_b = (b);                                                                          \
-    if (!(lockstep_a op lockstep_b))                                                                       \
-      ::lockstep::fail_check_op(__FILE__, __LINE__, #a " " #op " " #b, lockstep_a, lockstep_b);            \
+#define LOCKSTEP_CHECK_OP(a, op, b)                                                             \
+  do {                                                                                          \
+    const auto& lockstep_a = (a);                                                               \
+    const auto& lockstep_b = (b);                                                               \
+    if (!(lockstep_a op lockstep_b))                                                            \
+      ::lockstep::fail_check_op(__FILE__, __LINE__, #a " " #op " " #b, lockstep_a, lockstep_b); \
   } while (0)
 #define LOCKSTEP_CHECK_EQ(a, b) LOCKSTEP_CHECK_OP(a, ==, b)
 #define LOCKSTEP_CHECK_LE(a, b) LOCKSTEP_CHECK_OP(a, <=, b)
 #define LOCKSTEP_CHECK_LT(a, b) LOCKSTEP_CHECK_OP(a, <, b)
 #define LOCKSTEP_CHECK_GE(a, b) LOCKSTEP_CHECK_OP(a, >=, b)
 // For conditions without two values; the message must carry the numbers.
-#define LOCKSTEP_CHECK(condition, ...)                                                                     \
-  do {                                                                                                     \
-    if (!(condition))                                                                                      \
-      ::lockstep::fail_check(__FILE__, __LINE__, fmt::format(#condition ": " __VA_ARGS__));               \
+#define LOCKSTEP_CHECK(condition, ...)                                                                      \
+  do {                                                                                                      \
+    if (!(condition)) ::lockstep::fail_check(__FILE__, __LINE__, fmt::format(#condition ": " __VA_ARGS__)); \
   } while (0)
 
 }  // namespace lockstep

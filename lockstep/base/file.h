@@ -1,5 +1,6 @@
 #pragma once
-// Whole small files (configs, tokenizers, templates). Weights are mapped by tensors/, never read through here.
+// Whole small files (configs, tokenizers, templates). Weights are mapped by tensors/, never read through
+// here.
 #include <filesystem>
 #include <string>
 

@@ -57,7 +57,8 @@ class LimitedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
-    return invalid_argument("", "JSON of {} bytes is larger than the limit of {} bytes", text.size(), limits.max_bytes);
+    return invalid_argument("", "JSON of {} bytes is larger than the limit of {} bytes", text.size(),
+                            limits.max_bytes);
   Json root;
   LimitedSax sax(root, limits);
   if (!Json::sax_parse(text, &sax)) return invalid_argument("", "{}", sax.refusal);

@@ -1,6 +1,7 @@
 #pragma once
-// JSON for every room: an ordered document (chat templates and plans print keys in their order) and a parser for hostile
-// text with limits. nlohmann's own parser has no depth limit and lets a duplicate key win silently; this one refuses both.
+// JSON for every room: an ordered document (chat templates and plans print keys in their order) and a parser
+// for hostile text with limits. nlohmann's own parser has no depth limit and lets a duplicate key win
+// silently; this one refuses both.
 #include <nlohmann/json.hpp>
 
 #include <string_view>

@@ -1,6 +1,6 @@
 #pragma once
-// The process's log: one line a message on standard error. The only mutable state at namespace scope in Lockstep.
-// Never log a key, a prompt or a reply above kDebug.
+// The process's log: one line a message on standard error. The only mutable state at namespace scope in
+// Lockstep. Never log a key, a prompt or a reply above kDebug.
 #include <fmt/format.h>
 
 #include <string_view>

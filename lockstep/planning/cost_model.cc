@@ -22,7 +22,9 @@ Estimate over_memory(double bytes, const Machine& machine) {
   return {machine.launch_us + transfer, transfer > machine.launch_us ? "memory" : "launch"};
 }
 
-Estimate sum(const Estimate& a, const Estimate& b) { return {a.us + b.us, a.us >= b.us ? a.bound_by : b.bound_by}; }
+Estimate sum(const Estimate& a, const Estimate& b) {
+  return {a.us + b.us, a.us >= b.us ? a.bound_by : b.bound_by};
+}
 
 }  // namespace
 
@@ -37,14 +39,20 @@ double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine
   const double before = bytes_of(rows_held(step.before, grid, load.rows_per_replica), machine, load);
   switch (step.kind) {
     case StepKind::kAllReduce:
-    case StepKind::kFusedAllReduceAddNorm: return 2 * (n - 1) / n * before;
-    case StepKind::kReduceScatter: return (n - 1) / n * before;
-    case StepKind::kAllGather: return (n - 1) * before;
-    case StepKind::kColumnsToRows: return (n - 1) / n * before;
+    case StepKind::kFusedAllReduceAddNorm:
+      return 2 * (n - 1) / n * before;
+    case StepKind::kReduceScatter:
+      return (n - 1) / n * before;
+    case StepKind::kAllGather:
+      return (n - 1) * before;
+    case StepKind::kColumnsToRows:
+      return (n - 1) / n * before;
     // A row goes to the ranks of its experts: at most top_k of the n, one of which may be its own.
     case StepKind::kDispatch:
-    case StepKind::kCombine: return std::min<double>(load.top_k, n) * (n - 1) / n * before;
-    default: return 0;
+    case StepKind::kCombine:
+      return std::min<double>(load.top_k, n) * (n - 1) / n * before;
+    default:
+      return 0;
   }
 }
 
@@ -52,22 +60,29 @@ Estimate estimate(const Step& step, const RankGrid& grid, const Machine& machine
   const double held = bytes_of(rows_held(step.after, grid, load.rows_per_replica), machine, load);
   switch (step.kind) {
     case StepKind::kSlice:
-    case StepKind::kSelect: return over_memory(0, machine);
-    case StepKind::kSeed: return over_memory(2 * held, machine);
-    case StepKind::kAdd: return over_memory(3 * held, machine);
-    case StepKind::kNorm: return over_memory(2 * held, machine);
+    case StepKind::kSelect:
+      return over_memory(0, machine);
+    case StepKind::kSeed:
+      return over_memory(2 * held, machine);
+    case StepKind::kAdd:
+      return over_memory(3 * held, machine);
+    case StepKind::kNorm:
+      return over_memory(2 * held, machine);
     case StepKind::kDispatch:
     case StepKind::kCombine:
       if (step.over.empty()) return over_memory(2 * held, machine);
       break;
     case StepKind::kFusedAllReduceAddNorm:
-      return sum(over_link(wire_bytes(step, grid, machine, load), machine), {3 * held / (machine.memory_gbs * kGiga) * kMicro, "memory"});
-    default: break;
+      return sum(over_link(wire_bytes(step, grid, machine, load), machine),
+                 {3 * held / (machine.memory_gbs * kGiga) * kMicro, "memory"});
+    default:
+      break;
   }
   return over_link(wire_bytes(step, grid, machine, load), machine);
 }
 
-Estimate estimate(const Signature& signature, const RankGrid& grid, const Machine& machine, const Load& load) {
+Estimate estimate(const Signature& signature, const RankGrid& grid, const Machine& machine,
+                  const Load& load) {
   const double rows = rows_held(signature.needs, grid, load.rows_per_replica);
   const double memory = signature.weight_bytes / (machine.memory_gbs * kGiga) * kMicro;
   const double arithmetic = rows * signature.flops_per_row / (machine.peak_tflops * kTera) * kMicro;
@@ -90,8 +105,8 @@ std::string explain(const Plan& plan, const RankGrid& grid, const Machine& machi
       const Estimate cost = estimate(step, grid, machine, load);
       const double out = wire_bytes(step, grid, machine, load);
       bytes += out;
-      text += fmt::format("  {:<26} over {:<8} {:>9.2f} us  {:>10.0f} B out  bound by {}\n", name_of(step.kind),
-                          grid.name_of(step.over), cost.us, out, cost.bound_by);
+      text += fmt::format("  {:<26} over {:<8} {:>9.2f} us  {:>10.0f} B out  bound by {}\n",
+                          name_of(step.kind), grid.name_of(step.over), cost.us, out, cost.bound_by);
     }
   }
   text += fmt::format("steps: {:.1f} us, {:.0f} bytes out of a rank, for {} rows a replica on {}\n",

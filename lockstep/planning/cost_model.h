@@ -1,6 +1,7 @@
 #pragma once
-// Microseconds of a step or a stage on a machine, and what binds them. Assumes rows spread evenly over replicas and
-// routing spread evenly over experts; it ranks plans and explains them, it does not promise times.
+// Microseconds of a step or a stage on a machine, and what binds them. Assumes rows spread evenly over
+// replicas and routing spread evenly over experts; it ranks plans and explains them, it does not promise
+// times.
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,10 @@ struct Estimate {
   std::string_view bound_by = "nothing";  // "latency", "link", "memory", "arithmetic", "launch"
 };
 
-double rows_held(const Layout& layout, const RankGrid& grid, int rows_per_replica);  // by one rank, on average
-double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine, const Load& load);  // out of one rank
+double rows_held(const Layout& layout, const RankGrid& grid,
+                 int rows_per_replica);  // by one rank, on average
+double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine,
+                  const Load& load);  // out of one rank
 Estimate estimate(const Step& step, const RankGrid& grid, const Machine& machine, const Load& load);
 Estimate estimate(const Signature& signature, const RankGrid& grid, const Machine& machine, const Load& load);
 

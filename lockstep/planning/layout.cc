@@ -16,7 +16,8 @@ std::string to_text(const Layout& layout, const RankGrid& grid) {
   std::string text;
   for (const Word& word : kWords) {
     const AxisSet axes = layout.axes_with(word.placement, grid);
-    if (!axes.empty()) text += fmt::format("{}{}({})", text.empty() ? "" : " ", word.name, grid.name_of(axes));
+    if (!axes.empty())
+      text += fmt::format("{}{}({})", text.empty() ? "" : " ", word.name, grid.name_of(axes));
   }
   return text.empty() ? "Replicate" : text;
 }

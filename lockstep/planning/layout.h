@@ -1,11 +1,11 @@
 #pragma once
-// What each rank holds of one logical [rows, features] value. Placements in the sense of DTensor and of OneFlow's SBP
-// (Yuan et al. 2021), one for each atomic axis of the grid.
+// What each rank holds of one logical [rows, features] value. Placements in the sense of DTensor and of
+// OneFlow's SBP (Yuan et al. 2021), one for each atomic axis of the grid.
 //
-// Every row has a home rank: the attention replica that owns it gives its DP coordinate, its place in the padded replica
-// its TP coordinate. Under Shard a rank holds only the rows at home at its own coordinate of that axis. So placements of
-// different axes do not influence each other, and two layouts are equal exactly when every rank holds the same thing.
-// How many rows each home has in a step is data (StepPlan), not layout.
+// Every row has a home rank: the attention replica that owns it gives its DP coordinate, its place in the
+// padded replica its TP coordinate. Under Shard a rank holds only the rows at home at its own coordinate of
+// that axis. So placements of different axes do not influence each other, and two layouts are equal exactly
+// when every rank holds the same thing. How many rows each home has in a step is data (StepPlan), not layout.
 #include <array>
 #include <functional>
 #include <string>

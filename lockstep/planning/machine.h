@@ -1,6 +1,7 @@
 #pragma once
-// What the planner may assume of hardware and of a collective backend. Filled in by whoever starts the engine, never
-// queried from inside planning. Every figure has a unit in its name and a source beside its preset.
+// What the planner may assume of hardware and of a collective backend. Filled in by whoever starts the
+// engine, never queried from inside planning. Every figure has a unit in its name and a source beside its
+// preset.
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,10 @@ struct Machine {
   double memory_gbs = 0;     // GB/s of one rank's memory
   double peak_tflops = 0;    // of one rank's matrix products
   int bytes_per_value = 2;   // of an activation on the wire and in memory
-  enum class FusedAllReduceAddNorm : unsigned char { kNone, kAdvertised } fused_all_reduce_add_norm =
-      FusedAllReduceAddNorm::kNone;
+  enum class FusedAllReduceAddNorm : unsigned char {
+    kNone,
+    kAdvertised
+  } fused_all_reduce_add_norm = FusedAllReduceAddNorm::kNone;
 };
 
 // Ranks as threads of one CPU process.

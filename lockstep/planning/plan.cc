@@ -76,7 +76,8 @@ class PlanReader {
   Status read_line(const std::vector<std::string_view>& fields) {
     if (fields.size() == 4 && fields[0] == "edge") return read_edge(fields);
     if (fields.size() == 5 && !plan_.edges.empty()) return read_step(fields);
-    return invalid_argument("", "neither an edge (4 fields) nor a step (5 fields) but {} fields", fields.size());
+    return invalid_argument("", "neither an edge (4 fields) nor a step (5 fields) but {} fields",
+                            fields.size());
   }
 
   Status read_edge(const std::vector<std::string_view>& fields) {
@@ -99,7 +100,8 @@ class PlanReader {
     for (const KindName& kind : kKinds)
       if (kind.name == words[0]) found = &kind;
     if (found == nullptr || words.size() != 2) return invalid_argument("", "unknown step \"{}\"", fields[1]);
-    if (words[1] != "hidden" && words[1] != "residual") return invalid_argument("", "unknown value \"{}\"", words[1]);
+    if (words[1] != "hidden" && words[1] != "residual")
+      return invalid_argument("", "unknown value \"{}\"", words[1]);
     const auto over = grid_.axes_named(fields[2]);
     if (!over) return over.error();
     const auto before = layout_from_text(fields[3], grid_), after = layout_from_text(fields[4], grid_);
@@ -129,7 +131,8 @@ std::string_view name_of(StepKind kind) {
 size_t edge_into(const Plan& plan, StageRef stage) {
   for (size_t at = 0; at < plan.edges.size(); ++at)
     if (plan.edges[at].to == stage) return at;
-  fail_check(__FILE__, __LINE__, fmt::format("no edge leads into {} ({} edges)", to_text(stage), plan.edges.size()));
+  fail_check(__FILE__, __LINE__,
+             fmt::format("no edge leads into {} ({} edges)", to_text(stage), plan.edges.size()));
 }
 
 std::string to_text(StageRef stage) { return fmt::format("{}.{}", name_of(stage.kind), stage.layer); }
@@ -138,8 +141,9 @@ std::string to_text(const Edge& edge, const RankGrid& grid) {
   std::string text = fmt::format("edge | {} -> {} | {} | {}\n", to_text(edge.from), to_text(edge.to),
                                  to_text(edge.given, grid), to_text(edge.needed, grid));
   for (const Step& step : edge.steps)
-    text += fmt::format("  {} | {} {} | {} | {} | {}\n", step.id, name_of(step.kind), name_of_value(step.value),
-                        grid.name_of(step.over), to_text(step.before, grid), to_text(step.after, grid));
+    text +=
+        fmt::format("  {} | {} {} | {} | {} | {}\n", step.id, name_of(step.kind), name_of_value(step.value),
+                    grid.name_of(step.over), to_text(step.before, grid), to_text(step.after, grid));
   return text;
 }
 
@@ -149,7 +153,9 @@ std::string to_text(const Plan& plan, const RankGrid& grid) {
   return text;
 }
 
-Result<Plan> plan_from_text(std::string_view text, const RankGrid& grid) { return PlanReader(grid).read(text); }
+Result<Plan> plan_from_text(std::string_view text, const RankGrid& grid) {
+  return PlanReader(grid).read(text);
+}
 
 Json to_json(const Plan& plan, const RankGrid& grid) {
   Json edges = Json::array();

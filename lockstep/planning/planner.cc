@@ -35,10 +35,12 @@ EdgeKind kind_of(const Stage& from, const Stage& to) {
   return EdgeKind::kInner;
 }
 
-// Shortest paths from one state over one kind of edge (Dijkstra). Reached states keep the step that reached them.
+// Shortest paths from one state over one kind of edge (Dijkstra). Reached states keep the step that reached
+// them.
 class EdgeSearch {
  public:
-  EdgeSearch(const PlanningContext& context, EdgeKind kind, const State& from) : context_(context), kind_(kind) {
+  EdgeSearch(const PlanningContext& context, EdgeKind kind, const State& from)
+      : context_(context), kind_(kind) {
     best_[from] = {};
     queue_.push({{}, from});
     while (!queue_.empty()) {
@@ -58,7 +60,8 @@ class EdgeSearch {
 
   std::vector<Step> path_to(State state) const {
     std::vector<Step> steps;
-    for (const Reached* at = &best_.at(state); at->previous; at = &best_.at(*at->previous)) steps.push_back(at->step);
+    for (const Reached* at = &best_.at(state); at->previous; at = &best_.at(*at->previous))
+      steps.push_back(at->step);
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
@@ -79,7 +82,8 @@ class EdgeSearch {
         State normed = state;
         normed.phase = Phase::kNormed;
         normed.hidden = state.residual;
-        take(state, price, normed, {.kind = StepKind::kNorm, .before = state.residual, .after = state.residual});
+        take(state, price, normed,
+             {.kind = StepKind::kNorm, .before = state.residual, .after = state.residual});
       }
       return;
     }
@@ -91,13 +95,16 @@ class EdgeSearch {
       State added = state;
       added.phase = Phase::kAdded;
       added.residual = state.hidden;
-      take(state, price, added, {.kind = joins, .value = Value::kResidual, .before = state.hidden, .after = state.hidden});
+      take(state, price, added,
+           {.kind = joins, .value = Value::kResidual, .before = state.hidden, .after = state.hidden});
     }
   }
 
   // Every way to turn placement `from` of a value into `to` along a non-empty set of axes with one step.
-  void move(const State& state, const Price& price, StepKind kind, Value value, Placement from, Placement to) {
-    if (state.phase == Phase::kAdded) return;  // the norm comes first: its input is the residual as it was added
+  void move(const State& state, const Price& price, StepKind kind, Value value, Placement from,
+            Placement to) {
+    if (state.phase == Phase::kAdded)
+      return;  // the norm comes first: its input is the residual as it was added
     const Layout& layout = value == Value::kHidden ? state.hidden : state.residual;
     const uint32_t eligible = layout.axes_with(from, context_.grid).bits();
     for (uint32_t subset = eligible; subset != 0; subset = (subset - 1) & eligible) {
@@ -127,27 +134,30 @@ class EdgeSearch {
 // What the cheapest way to a stage's output with this hidden and residual layout was.
 struct Arrival {
   Price price;
-  State before;        // state at the previous stage's output
-  State reached;       // state at the end of the edge
-  int signature = 0;   // of this stage
+  State before;       // state at the previous stage's output
+  State reached;      // state at the end of the edge
+  int signature = 0;  // of this stage
 };
 using Frontier = std::map<std::pair<Layout, Layout>, Arrival>;  // (hidden, residual) after the stage
 
 class ChainSearch {
  public:
-  ChainSearch(std::span<const Stage> chain, const PlanningContext& context) : chain_(chain), context_(context) {}
+  ChainSearch(std::span<const Stage> chain, const PlanningContext& context)
+      : chain_(chain), context_(context) {}
 
   Result<Plan> run() {
     LOCKSTEP_CHECK_GE(chain_.size(), size_t{2});
     frontiers_.emplace_back();
     for (int s = 0; s < static_cast<int>(chain_[0].signatures.size()); ++s) {
       const Signature& signature = chain_[0].signatures[s];
-      offer(frontiers_[0], {signature.gives, Layout()}, {.price = stage_price(signature), .before = {}, .reached = {}, .signature = s});
+      offer(frontiers_[0], {signature.gives, Layout()},
+            {.price = stage_price(signature), .before = {}, .reached = {}, .signature = s});
     }
     for (size_t at = 1; at < chain_.size(); ++at) {
       frontiers_.push_back(advance(at));
       if (frontiers_.back().empty())
-        return invalid_argument("", "no steps lead from {} to {}", name_of(chain_[at - 1].kind), name_of(chain_[at].kind));
+        return invalid_argument("", "no steps lead from {} to {}", name_of(chain_[at - 1].kind),
+                                name_of(chain_[at].kind));
     }
     return backtrack();
   }
@@ -210,12 +220,14 @@ class ChainSearch {
     Edge edge{{from.kind, from.layer}, {to.kind, to.layer}, gave.gives, takes.needs, {}};
     const EdgeKind kind = kind_of(from, to);
     if (from.kind == StageKind::kExperts)
-      edge.steps.push_back({.kind = StepKind::kCombine, .over = gave.exchange, .before = gave.needs, .after = gave.gives});
+      edge.steps.push_back(
+          {.kind = StepKind::kCombine, .over = gave.exchange, .before = gave.needs, .after = gave.gives});
     if (kind == EdgeKind::kIntoHead)
       edge.steps.push_back({.kind = StepKind::kSelect, .before = gave.gives, .after = gave.gives});
     for (const Step& step : search(kind, arrival.before).path_to(arrival.reached)) edge.steps.push_back(step);
     if (to.kind == StageKind::kExperts)
-      edge.steps.push_back({.kind = StepKind::kDispatch, .over = takes.exchange, .before = takes.needs, .after = takes.needs});
+      edge.steps.push_back(
+          {.kind = StepKind::kDispatch, .over = takes.exchange, .before = takes.needs, .after = takes.needs});
     return edge;
   }
 
@@ -249,7 +261,8 @@ std::span<const Pass> default_passes() {
   return passes;
 }
 
-Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context, const PlannerOptions& options) {
+Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context,
+                       const PlannerOptions& options) {
   if (const auto names = check_pass_names(options.skip_passes); !names) return names.error();
   auto plan = ChainSearch(chain, context).run();
   if (!plan) return plan;

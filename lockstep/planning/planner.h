@@ -27,8 +27,9 @@ struct PlannerOptions {
   std::vector<std::string> skip_passes;  // by name; an unknown name is an error that lists the known ones
 };
 
-// The cheapest chain of signatures and steps under the cost model, the residual's layouts included, then the passes.
-// Ties go to fewer steps, then to the smaller step kinds, so that every host makes the same plan.
-Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context, const PlannerOptions& options = {});
+// The cheapest chain of signatures and steps under the cost model, the residual's layouts included, then the
+// passes. Ties go to fewer steps, then to the smaller step kinds, so that every host makes the same plan.
+Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context,
+                       const PlannerOptions& options = {});
 
 }  // namespace lockstep::planning

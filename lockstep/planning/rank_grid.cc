@@ -15,8 +15,9 @@ Status check_nesting(const std::vector<Width>& widths) {
   for (const Width& a : widths)
     for (const Width& b : widths)
       if (a.value < b.value && b.value % a.value != 0)
-        return invalid_argument("", "the {} width {} and the {} width {} do not nest: neither divides the other", a.role,
-                                a.value, b.role, b.value);
+        return invalid_argument("",
+                                "the {} width {} and the {} width {} do not nest: neither divides the other",
+                                a.role, a.value, b.role, b.value);
   return Done{};
 }
 
@@ -42,7 +43,8 @@ Result<RankGrid> RankGrid::make(const GridShape& shape) {
                                      {"rank", shape.num_ranks}};
   for (const Width& width : widths)
     if (width.value < 1 || shape.num_ranks % width.value != 0)
-      return invalid_argument("", "the {} width {} does not divide the {} ranks", width.role, width.value, shape.num_ranks);
+      return invalid_argument("", "the {} width {} does not divide the {} ranks", width.role, width.value,
+                              shape.num_ranks);
   if (auto nested = check_nesting(widths); !nested) return nested.error();
 
   RankGrid grid(shape);
@@ -107,7 +109,8 @@ Result<AxisSet> RankGrid::axes_named(std::string_view names) const {
     const auto comma = names.find(',');
     const std::string_view name = names.substr(0, comma);
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
-    const auto at = std::find_if(axes_.begin(), axes_.end(), [&](const AtomicAxis& axis) { return axis.name == name; });
+    const auto at =
+        std::find_if(axes_.begin(), axes_.end(), [&](const AtomicAxis& axis) { return axis.name == name; });
     if (at == axes_.end()) return invalid_argument("", "this grid has no axis \"{}\"", name);
     set = set | AxisSet::of(static_cast<int>(at - axes_.begin()));
   }

@@ -1,9 +1,10 @@
 #pragma once
 // The ranks of one engine as a grid of atomic axes. Pure arithmetic: no communicator, no device.
 //
-// Attention factors the ranks as (TP, DP), experts as (TP, EP), dense layers as (TP, replicas), each with the fastest
-// first over the same rank number. The atomic axes are the common refinement of all of them, so every group that any
-// stage needs is a set of atomic axes. Factorizations that do not nest have no common refinement and are refused.
+// Attention factors the ranks as (TP, DP), experts as (TP, EP), dense layers as (TP, replicas), each with the
+// fastest first over the same rank number. The atomic axes are the common refinement of all of them, so every
+// group that any stage needs is a set of atomic axes. Factorizations that do not nest have no common
+// refinement and are refused.
 #include <bit>
 #include <cstdint>
 #include <initializer_list>

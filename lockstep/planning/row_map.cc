@@ -5,7 +5,8 @@ namespace {
 
 bool holds(const Layout& layout, int rank, int home, const RankGrid& grid) {
   for (int axis = 0; axis < grid.num_axes(); ++axis)
-    if (layout.at(axis) == Placement::kShard && grid.coord(rank, axis) != grid.coord(home, axis)) return false;
+    if (layout.at(axis) == Placement::kShard && grid.coord(rank, axis) != grid.coord(home, axis))
+      return false;
   return true;
 }
 
@@ -24,7 +25,8 @@ std::vector<Segment> segments_of(const Layout& layout, int rank, const RankGrid&
   return segments;
 }
 
-int64_t num_rows_of(const Layout& layout, int rank, const RankGrid& grid, std::span<const int32_t> rows_per_home) {
+int64_t num_rows_of(const Layout& layout, int rank, const RankGrid& grid,
+                    std::span<const int32_t> rows_per_home) {
   int64_t rows = 0;
   for (int home = 0; home < grid.num_ranks(); ++home)
     if (holds(layout, rank, home, grid)) rows += rows_per_home[home];

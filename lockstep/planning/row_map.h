@@ -1,6 +1,6 @@
 #pragma once
-// Which rows a rank holds under a layout, as segments. Rows of one home rank stand together everywhere, so every
-// exchange moves whole segments and every rank computes the same offsets from the same table.
+// Which rows a rank holds under a layout, as segments. Rows of one home rank stand together everywhere, so
+// every exchange moves whole segments and every rank computes the same offsets from the same table.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,9 +16,11 @@ struct Segment {
   int64_t num_rows = 0;
 };
 
-// Ascending by home, so a replica's rows are contiguous and in their order. rows_per_home has one entry a rank.
+// Ascending by home, so a replica's rows are contiguous and in their order. rows_per_home has one entry a
+// rank.
 std::vector<Segment> segments_of(const Layout& layout, int rank, const RankGrid& grid,
                                  std::span<const int32_t> rows_per_home);
-int64_t num_rows_of(const Layout& layout, int rank, const RankGrid& grid, std::span<const int32_t> rows_per_home);
+int64_t num_rows_of(const Layout& layout, int rank, const RankGrid& grid,
+                    std::span<const int32_t> rows_per_home);
 
 }  // namespace lockstep::planning

@@ -15,12 +15,13 @@ void for_each_sharding(AxisSet free, F f) {
 }
 
 Stage embedding(const ModelShape& model, const RankGrid& grid) {
-  // The whole table on every rank, and every rank knows all token ids: any share of a replica's rows can be looked up
-  // without communication.
+  // The whole table on every rank, and every rank knows all token ids: any share of a replica's rows can be
+  // looked up without communication.
   Stage stage{.kind = StageKind::kEmbedding, .layer = 0, .signatures = {}};
   for_each_sharding(grid.attention_tp(), [&](Layout tp) {
     const Layout gives = tp.with(grid.attention_dp(), kShard);
-    stage.signatures.push_back({.needs = gives, .gives = gives, .flops_per_row = static_cast<double>(model.hidden)});
+    stage.signatures.push_back(
+        {.needs = gives, .gives = gives, .flops_per_row = static_cast<double>(model.hidden)});
   });
   return stage;
 }
@@ -51,18 +52,20 @@ Stage dense(const ModelShape& model, const RankGrid& grid, int layer) {
 
 Stage experts(const ModelShape& model, const RankGrid& grid, int layer, ExchangeBackend backend) {
   const AxisSet exchange = backend == ExchangeBackend::kNone ? AxisSet() : grid.expert_parallel();
-  const AxisSet owes = grid.all() - exchange;  // every rank adds what its experts, or its slices of them, gave
+  const AxisSet owes =
+      grid.all() - exchange;  // every rank adds what its experts, or its slices of them, gave
   const double expert_params = 3.0 * model.hidden * model.expert_inter;
   const double shared_params = 3.0 * model.hidden * model.shared_inter / grid.size(owes);
   const Layout rows = Layout().with(exchange, kShard);
-  return {.kind = StageKind::kExperts,
-          .layer = layer,
-          .signatures = {{.needs = rows,
-                          .gives = rows.with(owes, kPartial),
-                          .exchange = exchange,
-                          .weight_bytes = (expert_params * model.num_experts / grid.num_ranks() + shared_params) *
-                                          model.bytes_per_weight,
-                          .flops_per_row = 2 * (expert_params * model.top_k / grid.size(owes) + shared_params)}}};
+  return {
+      .kind = StageKind::kExperts,
+      .layer = layer,
+      .signatures = {{.needs = rows,
+                      .gives = rows.with(owes, kPartial),
+                      .exchange = exchange,
+                      .weight_bytes = (expert_params * model.num_experts / grid.num_ranks() + shared_params) *
+                                      model.bytes_per_weight,
+                      .flops_per_row = 2 * (expert_params * model.top_k / grid.size(owes) + shared_params)}}};
 }
 
 Stage head(const ModelShape& model, const RankGrid& grid, HeadSplit split) {
@@ -81,26 +84,36 @@ Stage head(const ModelShape& model, const RankGrid& grid, HeadSplit split) {
 
 std::string_view name_of(StageKind kind) {
   switch (kind) {
-    case StageKind::kEmbedding: return "embedding";
-    case StageKind::kAttention: return "attention";
-    case StageKind::kDense: return "dense";
-    case StageKind::kExperts: return "experts";
-    case StageKind::kHead: return "head";
-    case StageKind::kSampler: return "sampler";
+    case StageKind::kEmbedding:
+      return "embedding";
+    case StageKind::kAttention:
+      return "attention";
+    case StageKind::kDense:
+      return "dense";
+    case StageKind::kExperts:
+      return "experts";
+    case StageKind::kHead:
+      return "head";
+    case StageKind::kSampler:
+      return "sampler";
   }
   return "?";
 }
 
-std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid, const StageOptions& options) {
+std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
+                                      const StageOptions& options) {
   std::vector<Stage> chain = {embedding(model, grid)};
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     chain.push_back(attention(model, grid, layer));
-    chain.push_back(model.layers[layer] == ModelShape::Ffn::kDense ? dense(model, grid, layer)
-                                                                   : experts(model, grid, layer, options.exchange));
+    chain.push_back(model.layers[layer] == ModelShape::Ffn::kDense
+                        ? dense(model, grid, layer)
+                        : experts(model, grid, layer, options.exchange));
   }
   chain.push_back(head(model, grid, options.head));
   const Layout home = Layout().with(grid.all(), kShard);
-  chain.push_back({.kind = StageKind::kSampler, .layer = chain.back().layer, .signatures = {{.needs = home, .gives = home}}});
+  chain.push_back({.kind = StageKind::kSampler,
+                   .layer = chain.back().layer,
+                   .signatures = {{.needs = home, .gives = home}}});
   return chain;
 }
 

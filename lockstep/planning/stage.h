@@ -1,6 +1,6 @@
 #pragma once
-// Compute stages and what they declare: for each way in which a stage can run, the layout that it needs, the layout that
-// it gives, and its cost. A stage never reduces, gathers or asks for a rank; the plan does.
+// Compute stages and what they declare: for each way in which a stage can run, the layout that it needs, the
+// layout that it gives, and its cost. A stage never reduces, gathers or asks for a rank; the plan does.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,15 +22,15 @@ std::string_view name_of(StageKind kind);
 // One way to run a stage.
 struct Signature {
   Layout needs, gives;
-  AxisSet exchange;           // kExperts: the axes over which rows are dispatched to their experts and combined back;
-                              // empty where a rank computes the experts that it owns for the rows that it holds
-  double weight_bytes = 0;    // read by one rank in a step
-  double flops_per_row = 0;   // by one rank for one row that it holds under `needs`
+  AxisSet exchange;  // kExperts: the axes over which rows are dispatched to their experts and combined back;
+                     // empty where a rank computes the experts that it owns for the rows that it holds
+  double weight_bytes = 0;   // read by one rank in a step
+  double flops_per_row = 0;  // by one rank for one row that it holds under `needs`
 };
 
 struct Stage {
   StageKind kind = StageKind::kAttention;
-  int layer = 0;              // of the model; the embedding has 0, head and sampler the number of layers
+  int layer = 0;  // of the model; the embedding has 0, head and sampler the number of layers
   std::vector<Signature> signatures;
 };
 
@@ -38,11 +38,11 @@ struct Stage {
 struct ModelShape {
   enum class Ffn : uint8_t { kDense, kExperts };
   int hidden = 0, vocab = 0, num_heads = 0;
-  std::vector<Ffn> layers;          // the FFN of each layer
+  std::vector<Ffn> layers;  // the FFN of each layer
   int dense_inter = 0;
   int num_experts = 0, top_k = 0, expert_inter = 0;
-  int shared_inter = 0;             // 0: no shared expert
-  double attention_params = 0;      // of one layer, split over attention-TP
+  int shared_inter = 0;         // 0: no shared expert
+  double attention_params = 0;  // of one layer, split over attention-TP
   double bytes_per_weight = 2;
 };
 
@@ -55,6 +55,7 @@ struct StageOptions {
 };
 
 // The chain of a pre-norm transformer: embedding, (attention, FFN) per layer, head, sampler.
-std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid, const StageOptions& options);
+std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
+                                      const StageOptions& options);
 
 }  // namespace lockstep::planning

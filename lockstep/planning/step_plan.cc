@@ -22,7 +22,9 @@ void check_counts(const StepShape& shape, const ReplicaCounts& counts) {
 
 uint64_t hash_of(const StepPlan& plan) {
   Hasher hasher;
-  hasher.add(plan.step).add(static_cast<uint64_t>(plan.regime)).add(static_cast<uint64_t>(plan.max_rows_of_any_home));
+  hasher.add(plan.step)
+      .add(static_cast<uint64_t>(plan.regime))
+      .add(static_cast<uint64_t>(plan.max_rows_of_any_home));
   for (const ReplicaCounts& counts : plan.counts) {
     hasher.add(static_cast<uint64_t>(counts.num_requests)).add(static_cast<uint64_t>(counts.num_target_rows));
     hasher.add(static_cast<uint64_t>(counts.num_draft_rows)).add(counts.logit_rows.size());
@@ -38,7 +40,9 @@ uint64_t hash_of(const StepPlan& plan) {
 int32_t round_up(int32_t value, int32_t quantum) { return (value + quantum - 1) / quantum * quantum; }
 
 StepShape step_shape(const RankGrid& grid, const Capacity& capacity) {
-  return {.num_replicas = grid.num_replicas(), .ranks_per_replica = grid.shape().attention_tp, .capacity = capacity};
+  return {.num_replicas = grid.num_replicas(),
+          .ranks_per_replica = grid.shape().attention_tp,
+          .capacity = capacity};
 }
 
 StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts) {

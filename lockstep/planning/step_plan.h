@@ -1,7 +1,8 @@
 #pragma once
-// Everything that varies from step to step, as one value that every rank shares. One pure function makes it from the full
-// table of typed counts; warm-up, tests and real batches all go through it, so what rounds, rounds here and nowhere else.
-// The table is never collapsed to one rank's numbers: local numbers are views of it.
+// Everything that varies from step to step, as one value that every rank shares. One pure function makes it
+// from the full table of typed counts; warm-up, tests and real batches all go through it, so what rounds,
+// rounds here and nowhere else. The table is never collapsed to one rank's numbers: local numbers are views
+// of it.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -38,8 +39,9 @@ struct StepShape {
 struct StepPlan {
   uint64_t step = 0;
   Regime regime = Regime::kDecode;
-  std::vector<ReplicaCounts> counts;         // [replicas]
-  std::vector<int32_t> padded_rows;          // [replicas] target rows rounded up to the quantum; 0 for an idle replica
+  std::vector<ReplicaCounts> counts;  // [replicas]
+  std::vector<int32_t>
+      padded_rows;  // [replicas] target rows rounded up to the quantum; 0 for an idle replica
   std::vector<int32_t> rows_per_home;        // [ranks] padded rows of each home rank
   std::vector<int32_t> logit_rows_per_home;  // [ranks] wanted rows of each home rank; not padded
   int32_t max_rows_of_any_home = 0;          // the geometry of an exchange with fixed slots
@@ -49,7 +51,8 @@ struct StepPlan {
 int32_t round_up(int32_t value, int32_t quantum);
 StepShape step_shape(const RankGrid& grid, const Capacity& capacity);
 
-// Counts above the capacity, logit rows out of order or out of range are bugs of the caller (Fatal with both values).
+// Counts above the capacity, logit rows out of order or out of range are bugs of the caller (Fatal with both
+// values).
 StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts);
 
 // The home rank of row `row` of `replica`, and the place of the row among its home's rows.

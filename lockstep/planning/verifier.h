@@ -1,8 +1,9 @@
 #pragma once
-// Runs a plan on symbolic rows and exact integers and compares with one rank that holds everything. Proven for the given
-// table of counts: each row arrives exactly once where it is needed, each owed sum is paid exactly once over exactly its
-// group, every (row, expert) pair is computed once and weighted once, padding routes nowhere, idle replicas work, and a
-// replica's result is the same whatever the others hold. It trusts nothing that the planner wrote: it executes the steps.
+// Runs a plan on symbolic rows and exact integers and compares with one rank that holds everything. Proven
+// for the given table of counts: each row arrives exactly once where it is needed, each owed sum is paid
+// exactly once over exactly its group, every (row, expert) pair is computed once and weighted once, padding
+// routes nowhere, idle replicas work, and a replica's result is the same whatever the others hold. It trusts
+// nothing that the planner wrote: it executes the steps.
 #include <span>
 #include <string>
 #include <vector>
@@ -27,8 +28,8 @@ struct VerifierOptions {
 std::vector<Violation> verify(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid,
                               const StepPlan& step_plan, const VerifierOptions& options = {});
 
-// The step plans that together exercise a configuration: one row somewhere, idle replicas, uneven replicas, rows that the
-// quantum does not divide, no row at all, full capacity.
+// The step plans that together exercise a configuration: one row somewhere, idle replicas, uneven replicas,
+// rows that the quantum does not divide, no row at all, full capacity.
 std::vector<StepPlan> probing_step_plans(const StepShape& shape);
 
 }  // namespace lockstep::planning

@@ -4,15 +4,18 @@ namespace lockstep::planning {
 namespace {
 
 bool can_fuse(const Step& reduce, const Step& add, const Step& norm) {
-  return reduce.kind == StepKind::kAllReduce && reduce.value == Value::kHidden && add.kind == StepKind::kAdd &&
-         norm.kind == StepKind::kNorm && reduce.after == add.before && add.after == norm.before;
+  return reduce.kind == StepKind::kAllReduce && reduce.value == Value::kHidden &&
+         add.kind == StepKind::kAdd && norm.kind == StepKind::kNorm && reduce.after == add.before &&
+         add.after == norm.before;
 }
 
 }  // namespace
 
 Plan fuse_all_reduce_add_norm(const Plan& plan, const PlanningContext& context) {
   if (context.machine.fused_all_reduce_add_norm == Machine::FusedAllReduceAddNorm::kNone) return plan;
-  const auto cost = [&](const Step& step) { return estimate(step, context.grid, context.machine, context.load).us; };
+  const auto cost = [&](const Step& step) {
+    return estimate(step, context.grid, context.machine, context.load).us;
+  };
   Plan fused = plan;
   for (Edge& edge : fused.edges) {
     auto& steps = edge.steps;

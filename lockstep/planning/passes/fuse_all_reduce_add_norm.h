@@ -1,6 +1,6 @@
 #pragma once
-// Pass: an all-reduce that is followed by add and norm becomes one fused step, where the machine has it and it is
-// cheaper. It rewrites steps that are there; where no all-reduce exists there is nothing to fuse.
+// Pass: an all-reduce that is followed by add and norm becomes one fused step, where the machine has it and
+// it is cheaper. It rewrites steps that are there; where no all-reduce exists there is nothing to fuse.
 #include "lockstep/planning/planner.h"
 
 namespace lockstep::planning {

@@ -1,0 +1,345 @@
+#include "lockstep/planning/configuration.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "lockstep/base/hash.h"
+#include "lockstep/planning/verifier.h"
+
+namespace lockstep::planning {
+namespace {
+
+constexpr int kDefaultMaxRunning = 64, kDefaultChunk = 512, kMaxRanks = 1024;
+
+// The flags with their defaults filled in: what the checks look at and what the search for neighbours varies.
+struct Choice {
+  int ranks = 1, dp = 1, ep = 1, dense = 1;
+  bool dp_attention = false, dp_head = false;
+  std::string exchange = "none";
+  auto operator<=>(const Choice&) const = default;
+  int attention_tp() const { return dp_attention ? ranks / dp : ranks; }
+  GridShape grid() const {
+    return {.num_ranks = ranks, .attention_tp = attention_tp(), .expert_tp = ranks / ep, .dense_tp = dense};
+  }
+};
+
+struct Clash {
+  std::string flag;  // that the error is about
+  std::string says;  // both settings and why they clash
+};
+
+Choice choice_of(const ParallelFlags& flags) {
+  const int ranks = flags.tp_size.value_or(1);
+  return {.ranks = ranks,
+          .dp = flags.dp_size.value_or(1),
+          .ep = flags.ep_size.value_or(1),
+          .dense = flags.moe_dense_tp_size.value_or(ranks),
+          .dp_attention = flags.enable_dp_attention,
+          .dp_head = flags.enable_dp_lm_head,
+          .exchange = flags.moe_a2a_backend.value_or("none")};
+}
+
+std::optional<Clash> out_of_range(const ParallelFlags& flags) {
+  struct Bound {
+    const char* flag;
+    std::optional<int> value;
+    int most;
+  };
+  const Bound bounds[] = {{"--tp-size", flags.tp_size, kMaxRanks},
+                          {"--dp-size", flags.dp_size, kMaxRanks},
+                          {"--ep-size", flags.ep_size, kMaxRanks},
+                          {"--moe-dense-tp-size", flags.moe_dense_tp_size, kMaxRanks},
+                          {"--max-running-requests", flags.max_running_requests, 1 << 20},
+                          {"--chunked-prefill-size", flags.chunked_prefill_size, 1 << 20}};
+  for (const Bound& bound : bounds)
+    if (bound.value && (*bound.value < 1 || *bound.value > bound.most))
+      return Clash{bound.flag,
+                   fmt::format("{} {} is not between 1 and {}", bound.flag, *bound.value, bound.most)};
+  const Bound later[] = {{"--attn-cp-size", flags.attn_cp_size, 1},
+                         {"--moe-dp-size", flags.moe_dp_size, 1},
+                         {"--pp-size", flags.pp_size, 1}};
+  for (const Bound& bound : later)
+    if (bound.value && *bound.value != 1)
+      return Clash{bound.flag, fmt::format("{} {} is not supported: this engine runs with {} 1 only",
+                                           bound.flag, *bound.value, bound.flag)};
+  return std::nullopt;
+}
+
+std::optional<Clash> not_dividing(const char* flag, int value, int ranks) {
+  if (ranks % value == 0) return std::nullopt;
+  return Clash{flag, fmt::format("{} {} does not divide --tp-size {}", flag, value, ranks)};
+}
+
+std::optional<Clash> attention_clash(const Choice& choice) {
+  if (choice.dp > 1 && !choice.dp_attention)
+    return Clash{"--dp-size",
+                 fmt::format("--dp-size {} without --enable-dp-attention means {} whole engines of {} ranks "
+                             "behind one API, which this engine does not start: run {} of them behind a "
+                             "router, or add --enable-dp-attention",
+                             choice.dp, choice.dp, choice.ranks, choice.dp)};
+  if (auto clash = not_dividing("--dp-size", choice.dp, choice.ranks)) return clash;
+  if (choice.dp_head && !choice.dp_attention)
+    return Clash{"--enable-dp-lm-head",
+                 "--enable-dp-lm-head splits the vocabulary over the attention-TP ranks of a "
+                 "replica, but without --enable-dp-attention there is one replica of all ranks"};
+  return std::nullopt;
+}
+
+std::optional<Clash> expert_clash(const Choice& choice, const ModelShape& model) {
+  if (auto clash = not_dividing("--ep-size", choice.ep, choice.ranks)) return clash;
+  if (choice.exchange != "none" && choice.exchange != "in_process")
+    return Clash{"--moe-a2a-backend",
+                 fmt::format("--moe-a2a-backend {} is not known; the backends are: none, in_process",
+                             choice.exchange)};
+  if (choice.ep > 1 && model.num_experts == 0)
+    return Clash{"--ep-size", fmt::format("--ep-size {} but the model has no experts", choice.ep)};
+  if (choice.ep > std::max(1, model.num_experts))
+    return Clash{"--ep-size", fmt::format("--ep-size {} is more than the model's {} experts", choice.ep,
+                                          model.num_experts)};
+  if (choice.exchange != "none" && choice.ep == 1)
+    return Clash{
+        "--moe-a2a-backend",
+        fmt::format("--moe-a2a-backend {} has nothing to exchange with --ep-size 1", choice.exchange)};
+  return std::nullopt;
+}
+
+// Do the widths have a common refinement? Prints the two flags that clash, not the roles.
+std::optional<Clash> nesting_clash(const Choice& choice) {
+  struct Width {
+    std::string flag, setting;
+    int value;
+  };
+  const Width widths[] = {
+      {"--dp-size", fmt::format("--dp-size {} (attention-TP width {})", choice.dp, choice.attention_tp()),
+       choice.attention_tp()},
+      {"--ep-size", fmt::format("--ep-size {} (experts' TP width {})", choice.ep, choice.ranks / choice.ep),
+       choice.ranks / choice.ep},
+      {"--moe-dense-tp-size", fmt::format("--moe-dense-tp-size {}", choice.dense), choice.dense}};
+  for (const Width& a : widths)
+    for (const Width& b : widths)
+      if (a.value < b.value && b.value % a.value != 0)
+        return Clash{b.flag, fmt::format("{} and {} do not nest on {} ranks: {} does not divide {}",
+                                         b.setting, a.setting, choice.ranks, a.value, b.value)};
+  return std::nullopt;
+}
+
+std::optional<Clash> clash_of(const Choice& choice, const ModelShape& model) {
+  if (auto clash = attention_clash(choice)) return clash;
+  if (auto clash = expert_clash(choice, model)) return clash;
+  if (auto clash = not_dividing("--moe-dense-tp-size", choice.dense, choice.ranks)) return clash;
+  return nesting_clash(choice);
+}
+
+std::vector<int> divisors(int number) {
+  std::vector<int> found;
+  for (int d = 1; d <= number; ++d)
+    if (number % d == 0) found.push_back(d);
+  return found;
+}
+
+int num_changes(const Choice& a, const Choice& b) {
+  return (a.ranks != b.ranks) + (a.dp != b.dp) + (a.ep != b.ep) + (a.dense != b.dense) +
+         (a.dp_attention != b.dp_attention) + (a.dp_head != b.dp_head) + (a.exchange != b.exchange);
+}
+
+std::string command_of(const Choice& choice) {
+  std::string text = fmt::format("--tp-size {}", choice.ranks);
+  if (choice.dp_attention) text += fmt::format(" --dp-size {} --enable-dp-attention", choice.dp);
+  text += fmt::format(" --ep-size {} --moe-a2a-backend {} --moe-dense-tp-size {}", choice.ep, choice.exchange,
+                      choice.dense);
+  if (choice.dp_head) text += " --enable-dp-lm-head";
+  return text;
+}
+
+double decode_us(const Choice& choice, const ModelShape& model, const Machine& machine) {
+  const auto grid = RankGrid::make(choice.grid());
+  const StageOptions options{choice.exchange == "none" ? ExchangeBackend::kNone : ExchangeBackend::kInProcess,
+                             choice.dp_head ? HeadSplit::kAttentionTp : HeadSplit::kAllRanks};
+  // One layer of each kind ranks as the whole model does, in a fraction of the time.
+  ModelShape probe = model;
+  probe.layers = {ModelShape::Ffn::kDense};
+  if (model.num_experts > 0) probe.layers.push_back(ModelShape::Ffn::kExperts);
+  const auto chain = transformer_stages(probe, *grid, options);
+  const Load load{choice.attention_tp(), model.hidden, std::max(1, model.top_k)};
+  const auto plan = make_plan(chain, {*grid, machine, load});
+  return plan ? total_us(*plan, *grid, machine, load) : 1e30;
+}
+
+// Every working choice for the same or, where the rank count itself is at fault, a neighbouring number of
+// ranks.
+std::vector<Choice> working_choices(const Choice& wanted, const ModelShape& model) {
+  std::vector<Choice> found;
+  for (const int dp : divisors(wanted.ranks))
+    for (const int ep : divisors(wanted.ranks))
+      for (const int dense : divisors(wanted.ranks))
+        for (const bool dp_head : {false, true})
+          for (const char* exchange : {"none", "in_process"}) {
+            const Choice candidate{wanted.ranks, dp,      ep, dense, dp > 1 || wanted.dp_attention,
+                                   dp_head,      exchange};
+            if (!clash_of(candidate, model)) found.push_back(candidate);
+          }
+  return found;
+}
+
+std::vector<std::string> nearest(const Choice& wanted, const ModelShape& model, const Machine& machine) {
+  constexpr size_t kShown = 3, kPriced = 24;
+  std::vector<Choice> found = working_choices(wanted, model);
+  // Fewest changes first; among those the values closest to what was asked; only the front is priced.
+  const auto distance = [&](const Choice& c) {
+    return std::make_tuple(num_changes(wanted, c), std::abs(c.dp - wanted.dp) + std::abs(c.ep - wanted.ep) +
+                                                       std::abs(c.dense - wanted.dense));
+  };
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const Choice& a, const Choice& b) { return distance(a) < distance(b); });
+  if (found.size() > kPriced) found.resize(kPriced);
+  std::vector<std::tuple<int, double, std::string>> ranked;
+  for (const Choice& c : found)
+    ranked.emplace_back(num_changes(wanted, c), decode_us(c, model, machine), command_of(c));
+  std::sort(ranked.begin(), ranked.end());
+  if (ranked.size() > kShown) ranked.resize(kShown);
+  std::vector<std::string> commands;
+  for (const auto& entry : ranked) commands.push_back(std::get<2>(entry));
+  return commands;
+}
+
+Error clash_error(const Clash& clash, const Choice& wanted, const ModelShape& model, const Machine& machine) {
+  std::string message = clash.says;
+  const auto commands = nearest(wanted, model, machine);
+  if (!commands.empty()) message += ". Nearest settings that work:";
+  for (const std::string& command : commands) message += "\n  " + command;
+  return {ErrorCode::kInvalidArgument, message, clash.flag};
+}
+
+class SettingsTable {
+ public:
+  void given_or_default(const char* flag, bool given, const auto& value, std::string reason) {
+    add(flag, fmt::format("{}", value), given ? Setting::Source::kGiven : Setting::Source::kDefault,
+        given ? "" : std::move(reason));
+  }
+  void derived(const char* name, const auto& value, std::string reason) {
+    add(name, fmt::format("{}", value), Setting::Source::kDerived, std::move(reason));
+  }
+  std::vector<Setting> take() { return std::move(settings_); }
+
+ private:
+  void add(const char* flag, std::string value, Setting::Source source, std::string reason) {
+    settings_.push_back({flag, std::move(value), source, std::move(reason)});
+  }
+  std::vector<Setting> settings_;
+};
+
+Configuration configuration_of(const ParallelFlags& flags, const Choice& choice) {
+  Configuration solved;
+  solved.grid = choice.grid();
+  solved.stages = {choice.exchange == "none" ? ExchangeBackend::kNone : ExchangeBackend::kInProcess,
+                   choice.dp_head ? HeadSplit::kAttentionTp : HeadSplit::kAllRanks};
+  solved.skip_passes = flags.skip_passes;
+  solved.max_running_requests = flags.max_running_requests.value_or(kDefaultMaxRunning);
+  solved.chunked_prefill_size = flags.chunked_prefill_size.value_or(kDefaultChunk);
+  const int replicas = choice.dp_attention ? choice.dp : 1;
+  const int quantum = choice.attention_tp();
+  Capacity& capacity = solved.capacity;
+  capacity.max_requests = (solved.max_running_requests + replicas - 1) / replicas;
+  capacity.max_decode_rows = round_up(capacity.max_requests, quantum);
+  capacity.max_rows = round_up(capacity.max_requests + solved.chunked_prefill_size, quantum);
+  capacity.max_logit_rows = capacity.max_requests + std::min(solved.chunked_prefill_size, 128);
+
+  SettingsTable table;
+  table.given_or_default("--tp-size", flags.tp_size.has_value(), choice.ranks, "one rank");
+  table.given_or_default("--dp-size", flags.dp_size.has_value(), choice.dp, "one attention replica");
+  table.given_or_default("--enable-dp-attention", flags.enable_dp_attention, choice.dp_attention,
+                         "one replica over all ranks");
+  table.given_or_default("--ep-size", flags.ep_size.has_value(), choice.ep, "experts are split, not spread");
+  table.given_or_default("--moe-a2a-backend", flags.moe_a2a_backend.has_value(), choice.exchange,
+                         "gather and reduce");
+  table.given_or_default("--moe-dense-tp-size", flags.moe_dense_tp_size.has_value(), choice.dense,
+                         "all ranks");
+  table.given_or_default("--enable-dp-lm-head", flags.enable_dp_lm_head, choice.dp_head,
+                         "the vocabulary is split over all ranks");
+  table.given_or_default("--max-running-requests", flags.max_running_requests.has_value(),
+                         solved.max_running_requests, "of the whole engine");
+  table.given_or_default("--chunked-prefill-size", flags.chunked_prefill_size.has_value(),
+                         solved.chunked_prefill_size, "of one replica and step");
+  table.derived("attention TP width", quantum,
+                fmt::format("{} ranks / {} replicas; also the row quantum", choice.ranks, replicas));
+  table.derived("experts' TP width", choice.ranks / choice.ep,
+                fmt::format("{} ranks / --ep-size {}", choice.ranks, choice.ep));
+  table.derived("running requests a replica", capacity.max_requests,
+                fmt::format("{} over {} replicas, rounded up", solved.max_running_requests, replicas));
+  table.derived("rows a replica and step", capacity.max_rows,
+                fmt::format("{} decode rows + {} prompt rows, rounded up to {}", capacity.max_requests,
+                            solved.chunked_prefill_size, quantum));
+  table.derived("logit rows a replica and step", capacity.max_logit_rows,
+                "one a running request and up to 128 of scored prompts");
+  solved.settings = table.take();
+  return solved;
+}
+
+constexpr std::string_view name_of(Setting::Source source) {
+  constexpr std::array<std::string_view, 3> kNames = {"given", "default", "derived"};
+  return kNames[static_cast<size_t>(source)];
+}
+
+}  // namespace
+
+Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine) {
+  if (const auto clash = out_of_range(flags))
+    return Error{ErrorCode::kInvalidArgument, clash->says, clash->flag};
+  const Choice choice = choice_of(flags);
+  if (const auto clash = clash_of(choice, model)) return clash_error(*clash, choice, model, machine);
+  return configuration_of(flags, choice);
+}
+
+Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model,
+                         const Machine& machine) {
+  auto grid = RankGrid::make(configuration.grid);
+  if (!grid) return grid.error();
+  const Load decode{configuration.capacity.max_decode_rows, model.hidden, std::max(1, model.top_k)};
+  const Load prefill{configuration.capacity.max_rows, model.hidden, std::max(1, model.top_k)};
+  Plans plans{*grid, transformer_stages(model, *grid, configuration.stages), decode, prefill, {}, {}};
+  const PlannerOptions options{configuration.skip_passes};
+  for (auto [plan, load] : {std::pair(&plans.decode, decode), std::pair(&plans.prefill, prefill)}) {
+    auto made = make_plan(plans.chain, {plans.grid, machine, load}, options);
+    if (!made) return made.error();
+    *plan = *std::move(made);
+  }
+  return plans;
+}
+
+uint64_t hash_of(const Plans& plans) {
+  return Hasher().add(hash_of(plans.decode)).add(hash_of(plans.prefill)).value();
+}
+
+Status prove(const Plans& plans, const Capacity& capacity) {
+  const StepShape shape = step_shape(plans.grid, capacity);
+  for (const StepPlan& step_plan : probing_step_plans(shape))
+    for (const Plan* plan : {&plans.decode, &plans.prefill})
+      if (const auto found = verify(*plan, plans.chain, plans.grid, step_plan); !found.empty())
+        return Error{ErrorCode::kInternal,
+                     fmt::format("the {} plan fails its proof at {}, step {}: {}",
+                                 plan == &plans.decode ? "decode" : "prefill", found[0].edge, found[0].step,
+                                 found[0].says),
+                     ""};
+  return Done{};
+}
+
+std::string to_text(const std::vector<Setting>& settings) {
+  std::string text;
+  for (const Setting& setting : settings)
+    text += fmt::format("{:<30} {:<12} {:<8} {}\n", setting.flag, setting.value, name_of(setting.source),
+                        setting.reason);
+  return text;
+}
+
+Json to_json(const std::vector<Setting>& settings) {
+  Json list = Json::array();
+  for (const Setting& setting : settings)
+    list.push_back({{"setting", setting.flag},
+                    {"value", setting.value},
+                    {"source", name_of(setting.source)},
+                    {"reason", setting.reason}});
+  return list;
+}
+
+}  // namespace lockstep::planning
