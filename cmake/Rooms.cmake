@@ -39,3 +39,18 @@ function(lockstep_test name)
   add_test(NAME ${name} COMMAND test_${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT})
 endfunction()
+
+# lockstep_rooms_of(FILE OUT): the rooms that the #include lines of FILE name, as targets, so that a small program builds
+# only what it uses. runtime/engine.h is an interface without code behind it.
+function(lockstep_rooms_of file out)
+  file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]+\"lockstep/")
+  list(FILTER lines EXCLUDE REGEX "lockstep/runtime/engine\\.h")
+  set(rooms)
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE ".*\"lockstep/([^/\"]+)/.*" "lockstep_\\1" room "${line}")
+    list(APPEND rooms ${room})
+  endforeach()
+  list(REMOVE_DUPLICATES rooms)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  set(${out} ${rooms} PARENT_SCOPE)
+endfunction()

@@ -124,6 +124,9 @@ class Rooms(Planted):
     def test_front_door(self):
         self.finds(check_rooms.check, "lockstep/base/x.h", "// Words.\n#pragma once\n", "lockstep/base/x.h:1: ")
         self.finds(check_rooms.check, "lockstep/base/x.h", "#pragma once\n#include <string>\n", "lockstep/base/x.h:2: ")
+        self.finds(check_rooms.check, "lockstep/kernels/x-inl.h", "#ifdef A\n", "lockstep/kernels/x-inl.h:2: ")
+        with Tree({"lockstep/kernels/x-inl.h": "// Lanes.\n#ifdef A\n"}) as root:
+            self.assertEqual(check_rooms.check(root), [])
 
     def test_links(self):
         text = CLEAN["CMakeLists.txt"]
