@@ -35,6 +35,9 @@ struct SequenceRows {
   std::vector<int32_t> token_ids;
   int32_t context = 0;              // tokens in the cache once the step has run, these rows included
   std::vector<int32_t> page_table;  // page of token t is page_table[t / page_size]; covers `context` tokens
+  // Where the sequence keeps what it has once and not once a token (a recurrent state): its own among the replica's
+  // running sequences, 0 <= slot < Capacity::max_requests. When context == token_ids.size() it starts afresh there.
+  int32_t slot = 0;
 };
 
 struct StepInput {
@@ -45,9 +48,9 @@ struct StepInput {
 // The logits of one wanted row, at its home rank.
 struct LogitRow {
   int replica = 0;
-  int32_t row = 0;           // among the replica's rows of this step
-  std::span<float> logits;   // [vocab]; the receiver may change them
-  std::string fault;         // not empty: a logit is not finite; names layer, rank and row range
+  int32_t row = 0;          // among the replica's rows of this step
+  std::span<float> logits;  // [vocab]; the receiver may change them
+  std::string fault;        // not empty: a logit is not finite; names layer, rank and row range
 };
 
 // Called once a wanted row, on the thread of its home rank, concurrently with other rows.
@@ -56,8 +59,8 @@ using LogitSink = std::function<void(const LogitRow&)>;
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Runs a step on all ranks and returns when every sink call has returned. Throws Fatal when a rank failed; the
-  // executor is then unusable and every later call throws the same.
+  // Runs a step on all ranks and returns when every sink call has returned. Throws Fatal when a rank failed;
+  // the executor is then unusable and every later call throws the same.
   virtual void run(const StepInput& input, const LogitSink& sink) = 0;
 };
 
