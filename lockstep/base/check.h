@@ -3,8 +3,7 @@
 //
 //   Result<T>         what a user or a file can cause: the caller must look at it. Error says what to change.
 //   LOCKSTEP_CHECK_*  what only a bug can cause: prints both values and the place and throws Fatal, which is
-//   caught in
-//                     two places only, the engine's threads and main().
+//                     caught in two places only, the engine's threads and main().
 #include <fmt/format.h>
 
 #include <optional>
