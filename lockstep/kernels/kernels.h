@@ -1,7 +1,9 @@
 #pragma once
-// The op table. An op knows nothing of ranks. kernels/cpu/reference is written to be read and is what every other
-// implementation is tested against; all take exactly these structs. Rules for every op and every implementation:
-//   - any dimension may be zero; rows do not influence each other (a row's bits do not depend on the other rows or on
+// The op table. An op knows nothing of ranks. kernels/cpu/reference is written to be read and is what every
+// other implementation is tested against; all take exactly these structs. Rules for every op and every
+// implementation:
+//   - any dimension may be zero; rows do not influence each other (a row's bits do not depend on the other
+//   rows or on
 //     how many there are), so batch composition cannot change an answer;
 //   - outputs may not overlap inputs unless the field says "in place";
 //   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension.
@@ -22,10 +24,10 @@ struct EmbedArgs {
 
 // out = w ⊙ x · (mean(x²) + eps)^(-1/2), Zhang and Sennrich 2019.
 struct RmsNormArgs {
-  TensorView x;        // [rows, hidden] f32
-  TensorView weight;   // [hidden] f32 or bf16
+  TensorView x;       // [rows, hidden] f32
+  TensorView weight;  // [hidden] f32 or bf16
   float eps = 1e-6f;
-  TensorView out;      // [rows, hidden] f32; may be x (in place)
+  TensorView out;                     // [rows, hidden] f32; may be x (in place)
   int64_t first_non_finite_row = -1;  // out: the first row whose mean square is not finite, or -1
 };
 
@@ -63,23 +65,24 @@ enum class RopePairing : uint8_t {
 
 // Rotates `dim` values of every head in place by the angles of the row's position.
 struct RopeArgs {
-  TensorView x;                         // [rows, heads * head_stride] f32 in place, row stride >= that
+  TensorView x;  // [rows, heads * head_stride] f32 in place, row stride >= that
   int num_heads = 1;
-  int head_stride = 0;                  // values between two heads
-  int offset = 0;                       // of the rotated part in a head
-  int dim = 0;                          // rotated values of a head, even
-  std::span<const int32_t> positions;   // [rows]
-  TensorView cos, sin;                  // [max positions, dim / 2] f32
+  int head_stride = 0;                 // values between two heads
+  int offset = 0;                      // of the rotated part in a head
+  int dim = 0;                         // rotated values of a head, even
+  std::span<const int32_t> positions;  // [rows]
+  TensorView cos, sin;                 // [max positions, dim / 2] f32
   RopePairing pairing = RopePairing::kInterleaved;
 };
 
 enum class Scoring : uint8_t { kSoftmax, kSigmoid };
 
-// DeepSeek-V3 routing (DeepSeek-AI 2024, section 2.1.2): scores choose with a bias, weigh without it; groups are ranked
-// by the sum of their two best biased scores. num_groups = 1 is plain top-k. Ties go to the smaller expert.
+// DeepSeek-V3 routing (DeepSeek-AI 2024, section 2.1.2): scores choose with a bias, weigh without it; groups
+// are ranked by the sum of their two best biased scores. num_groups = 1 is plain top-k. Ties go to the
+// smaller expert.
 struct RouteArgs {
-  TensorView logits;      // [rows, num_experts] f32
-  TensorView bias;        // [num_experts] f32; empty: none
+  TensorView logits;               // [rows, num_experts] f32
+  TensorView bias;                 // [num_experts] f32; empty: none
   std::span<const uint8_t> valid;  // [rows]; 0 routes nowhere (expert_idx -1, weight 0)
   int top_k = 1;
   int num_groups = 1, top_groups = 1;
@@ -92,28 +95,30 @@ struct RouteArgs {
 
 // y = down( silu(x · gateᵀ) ⊙ (x · upᵀ) ) for rows that are grouped by expert. Unweighted.
 struct GroupedFfnArgs {
-  TensorView x;                          // [slots, hidden] f32
-  std::span<const int32_t> expert_start; // [num_local_experts + 1], ascending from 0 to slots
-  std::span<const TensorView> gate, up;  // [num_local_experts] of [inter, hidden] f32 or bf16
-  std::span<const TensorView> down;      // [num_local_experts] of [hidden, inter] f32 or bf16
-  TensorView scratch;                    // [slots, 2 * inter] f32
-  TensorView y;                          // out [slots, hidden] f32
+  TensorView x;                           // [slots, hidden] f32
+  std::span<const int32_t> expert_start;  // [num_local_experts + 1], ascending from 0 to slots
+  std::span<const TensorView> gate, up;   // [num_local_experts] of [inter, hidden] f32 or bf16
+  std::span<const TensorView> down;       // [num_local_experts] of [hidden, inter] f32 or bf16
+  TensorView scratch;                     // [slots, 2 * inter] f32
+  TensorView y;                           // out [slots, hidden] f32
 };
 
-// Where a sequence's cached rows lie: token t is row page_table[t / page_size] * page_size + t % page_size of the cache.
+// Where a sequence's cached rows lie: token t is row page_table[t / page_size] * page_size + t % page_size of
+// the cache.
 struct PagedSequence {
   std::span<const int32_t> page_table;
-  int32_t first_row = 0;    // of its new rows in the batch
-  int32_t num_rows = 0;     // new rows; row j has position context - num_rows + j and sees tokens 0 … its position
-  int32_t context = 0;      // cached tokens, the new rows included
+  int32_t first_row = 0;  // of its new rows in the batch
+  int32_t num_rows =
+      0;  // new rows; row j has position context - num_rows + j and sees tokens 0 … its position
+  int32_t context = 0;  // cached tokens, the new rows included
 };
 
 // Writes one value a row into the cache (latent and rotated key of MLA side by side).
 struct CacheWriteArgs {
-  TensorView x;                               // [rows, width] f32
+  TensorView x;  // [rows, width] f32
   std::span<const PagedSequence> sequences;
   int page_size = 0;
-  TensorView cache;                           // [pages * page_size, width] f32 or bf16
+  TensorView cache;  // [pages * page_size, width] f32 or bf16
 };
 
 // Reads tokens 0 … count-1 of one sequence.
@@ -124,16 +129,16 @@ struct CacheReadArgs {
   TensorView out;    // [sequence.context, width] f32
 };
 
-// MLA in absorbed form (DeepSeek-V2, section 2.1.2): one shared key of latent + rope values, one shared value (the
-// latent) for all heads. Softmax in float32, tokens in ascending order.
+// MLA in absorbed form (DeepSeek-V2, section 2.1.2): one shared key of latent + rope values, one shared value
+// (the latent) for all heads. Softmax in float32, tokens in ascending order.
 struct MlaAbsorbedArgs {
-  TensorView q;                              // [rows, heads, latent + rope] f32: the absorbed query, then its rope part
+  TensorView q;  // [rows, heads, latent + rope] f32: the absorbed query, then its rope part
   std::span<const PagedSequence> sequences;  // rows outside every sequence are padding: their output is zero
   int page_size = 0;
-  TensorView cache;                          // [pages * page_size, latent + rope] f32 or bf16
+  TensorView cache;  // [pages * page_size, latent + rope] f32 or bf16
   int latent = 0;
   float scale = 1.0f;
-  TensorView out;                            // [rows, heads, latent] f32
+  TensorView out;  // [rows, heads, latent] f32
 };
 
 // MLA in expanded form for one sequence: keys and values of every head made from the latent beforehand.
@@ -143,7 +148,7 @@ struct MlaExpandedArgs {
   TensorView k_rope;  // [context, rope] f32, row stride >= rope
   int nope = 0;
   float scale = 1.0f;
-  TensorView out;     // [num_rows, heads, value] f32; row j sees tokens 0 … context - num_rows + j
+  TensorView out;  // [num_rows, heads, value] f32; row j sees tokens 0 … context - num_rows + j
 };
 
 class Kernels {

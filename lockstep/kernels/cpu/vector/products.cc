@@ -1,0 +1,213 @@
+// linear and matmul. A tile of rows × outputs stays in registers over the inner dimension; the weights of a
+// block stay in cache while all rows pass, so each is read from memory once.
+#include <algorithm>
+
+#include "lockstep/kernels/cpu/elements.h"
+#include "lockstep/kernels/cpu/vector/targets.h"
+#include "lockstep/kernels/cpu/vector/vector_ops.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/kernels/cpu/vector/products.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lockstep/kernels/cpu/vector/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu::HWY_NAMESPACE {
+
+constexpr size_t kMaxRows = 6;  // rows of a tile
+// Outputs of a tile by its rows: as many as the registers hold beside the operands (32 on AVX-512 and Arm,
+// else 16).
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+constexpr size_t outs_of_tile(size_t rows) {
+  if (rows == 1) return 8;
+  if (kManyRegisters) return 4;
+  return rows <= 3 ? 4 : 2;
+}
+
+// The inner dimension is cut after each kInnerBlock values, the sum of each piece reduced to one float and
+// the pieces added in order. For every number of rows: it is part of what the result means.
+constexpr size_t kInnerBlock = 1024;
+constexpr size_t kOutBlock = 64;  // weights of 64 outputs × 1024 values: 128 KB in bf16, 256 KB in f32
+
+template <class W>
+struct Product {
+  const float* x;
+  size_t x_stride;
+  const W* w;
+  size_t w_stride;
+  float* out;
+  size_t out_stride;
+  size_t rows, outs, inner;
+};
+
+// out[r][o] += Σ_k x[r][k] w[o][k] over `inner` <= kInnerBlock values: in lane l those with k mod kLanes = l,
+// ascending.
+template <size_t kRows, size_t kOuts, class W>
+HWY_INLINE void linear_tile(const float* HWY_RESTRICT x, size_t x_stride, const W* HWY_RESTRICT w,
+                            size_t w_stride, size_t inner, float* HWY_RESTRICT out, size_t out_stride) {
+  V acc[kRows][kOuts];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t o = 0; o < kOuts; ++o) acc[r][o] = hn::Zero(Floats());
+  }
+  const auto step = [&](size_t k, auto&& load_at) HWY_ATTR {
+    V weight[kOuts];
+    for (size_t o = 0; o < kOuts; ++o) weight[o] = load_at(w + o * w_stride + k);
+    for (size_t r = 0; r < kRows; ++r) {
+      const V value = load_at(x + r * x_stride + k);
+      for (size_t o = 0; o < kOuts; ++o) acc[r][o] = hn::MulAdd(value, weight[o], acc[r][o]);
+    }
+  };
+  size_t k = 0;
+  for (; k + kLanes <= inner; k += kLanes) step(k, [](const auto* p) HWY_ATTR { return load(p); });
+  if (k < inner) step(k, [&](const auto* p) HWY_ATTR { return load_part(p, inner - k); });
+
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t o = 0; o < kOuts; o += 4) {
+      const V zero = hn::Zero(Floats());
+      float sums[4];
+      add_lanes(acc[r][o], o + 1 < kOuts ? acc[r][o + 1] : zero, o + 2 < kOuts ? acc[r][o + 2] : zero,
+                o + 3 < kOuts ? acc[r][o + 3] : zero, sums);
+      for (size_t i = 0; i < std::min<size_t>(4, kOuts - o); ++i) out[r * out_stride + o + i] += sums[i];
+    }
+  }
+}
+
+// All outputs of [0, outs) for kRows rows and one piece of the inner dimension.
+template <size_t kRows, class W>
+void linear_strip(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t inner, float* out,
+                  size_t out_stride, size_t outs) {
+  constexpr size_t kOuts = outs_of_tile(kRows);
+  size_t o = 0;
+  for (; o + kOuts <= outs; o += kOuts) {
+    linear_tile<kRows, kOuts>(x, x_stride, w + o * w_stride, w_stride, inner, out + o, out_stride);
+  }
+  for (; o < outs; ++o)
+    linear_tile<kRows, 1>(x, x_stride, w + o * w_stride, w_stride, inner, out + o, out_stride);
+}
+
+// Calls body with the number of rows as a constant.
+template <class Body>
+HWY_INLINE void with_row_count(size_t rows, Body&& body) {
+  switch (rows) {
+    case 1:
+      return body(std::integral_constant<size_t, 1>());
+    case 2:
+      return body(std::integral_constant<size_t, 2>());
+    case 3:
+      return body(std::integral_constant<size_t, 3>());
+    case 4:
+      return body(std::integral_constant<size_t, 4>());
+    case 5:
+      return body(std::integral_constant<size_t, 5>());
+    default:
+      return body(std::integral_constant<size_t, kMaxRows>());
+  }
+}
+
+// Cuts rows into as few tiles as hold them, of sizes that differ by at most one.
+template <class Body>
+HWY_INLINE void for_each_row_tile(size_t rows, Body&& body) {
+  const size_t num_tiles = (rows + kMaxRows - 1) / kMaxRows;
+  for (size_t tile = 0, begin = 0; tile < num_tiles; ++tile) {
+    const size_t count = rows / num_tiles + (tile < rows % num_tiles ? 1 : 0);
+    with_row_count(count, [&](auto constant) HWY_ATTR { body(begin, constant); });
+    begin += count;
+  }
+}
+
+template <class W>
+void linear_of(const Product<W>& p) {
+  for (size_t row = 0; row < p.rows; ++row) std::fill_n(p.out + row * p.out_stride, p.outs, 0.0f);
+  // Few rows: each weight row is read from its beginning to its end. Many: a block of weights stays in cache.
+  const size_t out_block = p.rows <= kMaxRows ? outs_of_tile(p.rows) : kOutBlock;
+  for (size_t o = 0; o < p.outs; o += out_block) {
+    const size_t outs = std::min(out_block, p.outs - o);
+    for (size_t k = 0; k < p.inner; k += kInnerBlock) {
+      const size_t inner = std::min(kInnerBlock, p.inner - k);
+      for_each_row_tile(p.rows, [&](size_t row, auto rows) HWY_ATTR {
+        linear_strip<decltype(rows)::value>(p.x + row * p.x_stride + k, p.x_stride, p.w + o * p.w_stride + k,
+                                            p.w_stride, inner, p.out + row * p.out_stride + o, p.out_stride,
+                                            outs);
+      });
+    }
+  }
+}
+
+// out[r][o] = Σ_k x[r][k] w[k][o], k ascending, for kVectors vectors of outputs.
+template <size_t kRows, size_t kVectors, class W>
+HWY_INLINE void matmul_tile(const Product<W>& p, size_t row, size_t out, size_t last_count) {
+  V acc[kRows][kVectors];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t v = 0; v < kVectors; ++v) acc[r][v] = hn::Zero(Floats());
+  }
+  const float* HWY_RESTRICT x = p.x + row * p.x_stride;
+  const W* HWY_RESTRICT w = p.w + out;
+  for (size_t k = 0; k < p.inner; ++k, w += p.w_stride) {
+    V weight[kVectors];
+    for (size_t v = 0; v + 1 < kVectors; ++v) weight[v] = load(w + v * kLanes);
+    weight[kVectors - 1] = load_up_to(w + (kVectors - 1) * kLanes, last_count);
+    for (size_t r = 0; r < kRows; ++r) {
+      const V value = hn::Set(Floats(), x[r * p.x_stride + k]);
+      for (size_t v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(value, weight[v], acc[r][v]);
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    float* to = p.out + (row + r) * p.out_stride + out;
+    for (size_t v = 0; v + 1 < kVectors; ++v) hn::StoreU(acc[r][v], Floats(), to + v * kLanes);
+    store_up_to(acc[r][kVectors - 1], to + (kVectors - 1) * kLanes, last_count);
+  }
+}
+
+template <class W>
+void matmul_of(const Product<W>& p) {
+  constexpr size_t kVectors = kManyRegisters ? 4 : 2;
+  size_t out = 0;
+  for (; out + kVectors * kLanes <= p.outs; out += kVectors * kLanes) {
+    for_each_row_tile(p.rows, [&](size_t row, auto rows) HWY_ATTR {
+      matmul_tile<decltype(rows)::value, kVectors>(p, row, out, kLanes);
+    });
+  }
+  for (; out < p.outs; out += kLanes) {
+    const size_t count = std::min(kLanes, p.outs - out);
+    for_each_row_tile(p.rows, [&](size_t row, auto rows)
+                                  HWY_ATTR { matmul_tile<decltype(rows)::value, 1>(p, row, out, count); });
+  }
+}
+
+template <class Args, class W>
+Product<W> product_of(const Args& args, const W* w, int64_t outs) {
+  return {.x = args.x.template as<float>(),
+          .x_stride = static_cast<size_t>(args.x.stride[0]),
+          .w = w,
+          .w_stride = static_cast<size_t>(args.w.stride[0]),
+          .out = args.out.template as<float>(),
+          .out_stride = static_cast<size_t>(args.out.stride[0]),
+          .rows = static_cast<size_t>(args.x.shape[0]),
+          .outs = static_cast<size_t>(outs),
+          .inner = static_cast<size_t>(args.x.shape[1])};
+}
+
+void linear(const LinearArgs& args) {
+  with_elements(args.w, [&](const auto* w) HWY_ATTR { linear_of(product_of(args, w, args.w.shape[0])); });
+}
+
+void matmul(const MatmulArgs& args) {
+  with_elements(args.w, [&](const auto* w) HWY_ATTR { matmul_of(product_of(args, w, args.w.shape[1])); });
+}
+
+}  // namespace lockstep::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(linear);
+HWY_EXPORT(matmul);
+
+void vector_linear(const LinearArgs& args) { HWY_DYNAMIC_DISPATCH(linear)(args); }
+void vector_matmul(const MatmulArgs& args) { HWY_DYNAMIC_DISPATCH(matmul)(args); }
+
+}  // namespace lockstep::kernels::cpu
+#endif

@@ -1,0 +1,59 @@
+#include "lockstep/kernels/cpu/arguments.h"
+#include "lockstep/kernels/cpu/scalar_ops.h"
+#include "lockstep/kernels/cpu/vector/attention.h"
+#include "lockstep/kernels/cpu/vector/vector_ops.h"
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels {
+namespace {
+
+class VectorKernels final : public Kernels {
+ public:
+  std::string_view name() const override { return cpu::vector_target(); }
+
+  void embed(const EmbedArgs& args) override { cpu::embed(args); }
+  void rope(const RopeArgs& args) override { cpu::rope(args); }
+  void route(const RouteArgs& args) override { cpu::route(args, route_scratch_); }
+  void cache_write(const CacheWriteArgs& args) override { cpu::cache_write(args); }
+  void cache_read(const CacheReadArgs& args) override { cpu::cache_read(args); }
+  void grouped_ffn(const GroupedFfnArgs& args) override { cpu::grouped_ffn(args, *this); }
+
+  void rms_norm(RmsNormArgs& args) override {
+    cpu::check(args);
+    cpu::vector_rms_norm(args);
+  }
+  void add(const AddArgs& args) override {
+    cpu::check(args);
+    cpu::vector_add(args);
+  }
+  void linear(const LinearArgs& args) override {
+    cpu::check(args);
+    cpu::vector_linear(args);
+  }
+  void matmul(const MatmulArgs& args) override {
+    cpu::check(args);
+    cpu::vector_matmul(args);
+  }
+  void silu_mul(const SiluMulArgs& args) override {
+    cpu::check(args);
+    cpu::vector_silu_mul(args);
+  }
+  void mla_absorbed(const MlaAbsorbedArgs& args) override {
+    cpu::check(args);
+    cpu::vector_mla_absorbed(args, attention_scratch_);
+  }
+  void mla_expanded(const MlaExpandedArgs& args) override {
+    cpu::check(args);
+    cpu::vector_mla_expanded(args, attention_scratch_);
+  }
+
+ private:
+  cpu::RouteScratch route_scratch_;
+  cpu::AttentionScratch attention_scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cpu_kernels() { return std::make_unique<VectorKernels>(); }
+
+}  // namespace lockstep::kernels

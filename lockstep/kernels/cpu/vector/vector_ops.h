@@ -1,0 +1,38 @@
+#pragma once
+// The ops with vectors inside, each dispatched to the widest instruction set of the machine. Arguments are
+// checked by the caller. What they promise beyond kernels.h: the bits of an output depend on its own inputs
+// and the instruction set only, never on how a product was cut into blocks.
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels::cpu {
+
+std::string_view vector_target();  // "avx512", "avx2", "sse4", "neon" or "portable"
+
+void vector_linear(const LinearArgs& args);
+void vector_matmul(const MatmulArgs& args);
+void vector_rms_norm(RmsNormArgs& args);
+void vector_add(const AddArgs& args);
+void vector_silu_mul(const SiluMulArgs& args);
+
+// One row and head of a softmax that goes over its tokens block by block.
+struct SoftmaxState {
+  float highest = -std::numeric_limits<float>::infinity();  // of the blocks so far
+  float sum = 0;                                            // of their weights relative to it
+};
+
+// score[i] becomes e^(scale · score[i] - highest) for the `count` scores of a block; the result is what
+// everything accumulated before the block must be multiplied by.
+float vector_softmax_block(float* score, int64_t count, float scale, SoftmaxState& state);
+
+// acc = acc · factor + x, and acc / divisor.
+void vector_scale_add(float* acc, float factor, const float* x, int64_t count);
+void vector_divide(float* acc, float divisor, int64_t count);
+
+// out = the numbers of a cached row as floats.
+void vector_widen(const BF16* from, float* out, int64_t count);
+
+}  // namespace lockstep::kernels::cpu
