@@ -26,17 +26,17 @@ build: ## build everything (build/release)
 
 .PHONY: test
 test: ## build and run every test
-	@tools/install_packages.sh test
+	@tools/install_packages.sh build
 	@tools/test.sh release
 
 .PHONY: asan
 asan: ## every test of the code under AddressSanitizer and UndefinedBehaviorSanitizer
-	@tools/install_packages.sh test
+	@tools/install_packages.sh build
 	@tools/test.sh asan
 
 .PHONY: tsan
 tsan: ## every test of the code under ThreadSanitizer
-	@tools/install_packages.sh test
+	@tools/install_packages.sh build
 	@tools/test.sh tsan
 
 .PHONY: fuzz
@@ -61,9 +61,9 @@ lint: ## clang-tidy on the sources that differ from main; ALL=1 for every source
 	@tools/lint.sh $(if $(ALL),all,changed)
 
 .PHONY: bench
-bench: ## build and run the benchmarks; JSON goes to build/bench/results
+bench: ## build and run the benchmarks; JSON goes to build/bench/results; NAMES="step_plan ..." picks some
 	@tools/install_packages.sh bench
-	@tools/bench.sh
+	@tools/bench.sh $(NAMES)
 
 .PHONY: clean
 clean: ## remove build/

@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
 # Installs what Lockstep needs from the distribution's own packages (Debian 12, Ubuntu 24.04), and only what is missing.
-# usage: tools/install_packages.sh [build|test|fuzz|format|lint|bench]...      (default: build)
-#   build   compiler, libraries and GoogleTest: what `make run` and `make test` need
-#   test    the same and python3, which runs the tests of the tree itself
-#   fuzz, format, lint, bench   what the make target of that name needs
+# usage: tools/install_packages.sh [build|fuzz|format|lint|bench]...      (default: build)
+#   build   compiler, libraries, GoogleTest, and python3, which runs the tests of the tree itself
+#   fuzz, format, lint, bench   what the make goal of that name needs
 # Prints nothing when all is there. With LOCKSTEP_SKIP_INSTALL=1 it installs nothing and only says what is missing.
 set -euo pipefail
 
 # tool:package means that any program of that name on the PATH will do; a plain name is a package.
-build=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config make:make ccache:ccache curl:curl
+build=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config make:make ccache:ccache curl:curl python3:python3
   nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libhwy-dev libgtest-dev libgmock-dev)
 declare -A sets=(
   [build]="${build[*]}"
-  [test]="${build[*]} python3:python3"
   [fuzz]="${build[*]} clang++-19:clang-19 libclang-rt-19-dev"
   [format]="clang-format-19:clang-format-19"
-  [lint]="${build[*]} clang-tidy-19:clang-tidy-19 python3:python3"
+  [lint]="${build[*]} clang-tidy-19:clang-tidy-19"
   [bench]="${build[*]} libbenchmark-dev"
 )
 

@@ -29,12 +29,12 @@ stop() {
 [[ $port =~ ^[0-9]{1,5}$ ]] && [ "$port" -ge 1 ] && [ "$port" -le 65535 ] ||
   stop "PORT is '$port'; it must be a number from 1 to 65535"
 
-tools/install_packages.sh build
-tools/build.sh release lockstep
-
 # True when something accepts connections at our port.
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
 ! answers || stop "Port $port is in use by another program. Take another one: PORT=$((port < 65535 ? port + 1 : 8000)) make run"
+
+tools/install_packages.sh build
+tools/build.sh release lockstep
 
 # post PATH JSON: the body of the reply.
 post() {
