@@ -61,7 +61,7 @@ lint: ## clang-tidy on the sources that differ from main; ALL=1 for every source
 	@tools/lint.sh $(if $(ALL),all,changed)
 
 .PHONY: bench
-bench: ## build and run the benchmarks; JSON goes to build/bench/results; NAMES="step_plan ..." picks some
+bench: ## build and run the benchmarks; JSON goes to build/bench/results; NAMES="planning ..." picks some
 	@tools/install_packages.sh bench
 	@tools/bench.sh $(NAMES)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs the benchmarks, and keeps what each measured as JSON in build/bench/results.
-# usage: tools/bench.sh [NAME...]      (tools/bench.sh step_plan runs benchmarks/*/step_plan_bench.cc)
+# usage: tools/bench.sh [NAME...]      (tools/bench.sh planning runs benchmarks/planning/planning_bench.cc)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 names=("$@")

@@ -31,7 +31,7 @@ LIBRARIES = [
     (r"boost/", ["serving/"]),
     (r"openssl/", ["serving/"]),
     (r"pcre2", ["serving/tokenizer/"]),
-    (r"utf8proc", ["serving/tokenizer/"]),
+    (r"utf8proc", ["serving/tokenizer/", "serving/chat_template/"]),
     (r"CLI/", ["cli/"]),
     (r"hwy/", ["kernels/"]),
     (r"mpi\.h", ["collectives/mpi/"]),

@@ -26,7 +26,7 @@ def check(root, exceptions=None):
                 found.append(f"{relative}:{limit + 1}: {len(lines)} lines; at most {limit} are allowed")
     for relative in sorted(set(exceptions) - needed):
         found.append(f"{relative}:1: has an exception in check_sizes.py that it does not need")
-    for path in [*files(root, "docs", {".md"}), *sorted(root.glob("*.md"))]:
+    for path in files(root, suffixes={".md"}):
         for number, line in enumerate(read(path).splitlines(), 1):
             if len(line) > COLUMNS:
                 found.append(f"{path.relative_to(root)}:{number}: {len(line)} columns; at most {COLUMNS} are allowed")

@@ -83,7 +83,7 @@ def _statements(text):
 
 
 def _is_mutable_state(kind, statement):
-    text = re.sub(r"\[\[[^\]]*\]\]", " ", statement)
+    text = re.sub(r"\[\[[^\]]*\]\]|\b__extension__\b", " ", statement)
     text = re.sub(r"\b(public|private|protected)\s*:", " ", text).strip()
     declarator = re.split(r"=|\{", text, maxsplit=1)[0]
     if not text or _NOT_A_VARIABLE.search(declarator.strip()) or _CONSTANT.search(declarator):

@@ -175,7 +175,7 @@ class State(Planted):
         "struct F { F(int x) : x_{x} {} int x_; };", "#define LOCK int lock = 0;\nint f();", "static_assert(sizeof(int) == 4);",
         "void g() { auto l = [](int x) { return x; }; run([&] { int y = 0; }); }", "extern \"C\" int main2(const char* p);",
         "bool operator==(A a, B b);", "// int counter = 0;", "struct G { bool operator==(const G&) const = default; };",
-        "namespace a::b { constexpr int kX = 1; }", "std::vector<int> f(std::map<int, int> m) { int n = 1; return {n}; }",
+        "namespace a::b { constexpr int kX = 1; }", "__extension__ typedef __int128 Wide;", "std::vector<int> f(std::map<int, int> m) { int n = 1; return {n}; }",
     ]
 
     def test_clean(self):
