@@ -160,19 +160,25 @@ HWY_INLINE void matmul_tile(const Product<W>& p, size_t row, size_t out, size_t 
   }
 }
 
+// Outputs [begin, end) of kRows rows. One row takes wide tiles, so that it reads long pieces of each weight
+// row.
+template <size_t kRows, class W>
+void matmul_strip(const Product<W>& p, size_t row, size_t begin, size_t end) {
+  constexpr size_t kVectors = (kRows == 1 ? 4 : kRows <= 3 ? 2 : 1) * (kManyRegisters ? 4 : 2);
+  size_t out = begin;
+  for (; out + kVectors * kLanes <= end; out += kVectors * kLanes) {
+    matmul_tile<kRows, kVectors>(p, row, out, kLanes);
+  }
+  for (; out < end; out += kLanes) matmul_tile<kRows, 1>(p, row, out, std::min(kLanes, end - out));
+}
+
 template <class W>
 void matmul_of(const Product<W>& p) {
-  constexpr size_t kVectors = kManyRegisters ? 4 : 2;
-  size_t out = 0;
-  for (; out + kVectors * kLanes <= p.outs; out += kVectors * kLanes) {
-    for_each_row_tile(p.rows, [&](size_t row, auto rows) HWY_ATTR {
-      matmul_tile<decltype(rows)::value, kVectors>(p, row, out, kLanes);
-    });
-  }
-  for (; out < p.outs; out += kLanes) {
-    const size_t count = std::min(kLanes, p.outs - out);
+  const size_t out_block = p.rows <= kMaxRows ? p.outs : kOutBlock;
+  for (size_t out = 0; out < p.outs; out += out_block) {
+    const size_t end = std::min(out + out_block, p.outs);
     for_each_row_tile(p.rows, [&](size_t row, auto rows)
-                                  HWY_ATTR { matmul_tile<decltype(rows)::value, 1>(p, row, out, count); });
+                                  HWY_ATTR { matmul_strip<decltype(rows)::value>(p, row, out, end); });
   }
 }
 
