@@ -41,8 +41,8 @@ void write_rows(const CacheWriteArgs& args, const PagedSequence& sequence, T* ca
 
 void embed(const EmbedArgs& args) {
   check(args);
-  const auto [vocab, hidden] = std::pair(args.table.shape[0], args.table.shape[1]);
-  with_elements(args.table, [&, hidden = hidden, vocab = vocab](const auto* table) {
+  const int64_t vocab = args.table.shape[0], hidden = args.table.shape[1];
+  with_elements(args.table, [&](const auto* table) {
     for (size_t row = 0; row < args.token_ids.size(); ++row) {
       float* out = row_of<float>(args.out, static_cast<int64_t>(row));
       const int64_t id = args.token_ids[row];
