@@ -44,13 +44,14 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return state_.index() == 0; }
   bool ok() const { return state_.index() == 0; }
 
-  // value() of an error throws Fatal-like std::runtime_error with its message: callers test ok() first.
+  // Callers test ok() first; value() of an error throws std::runtime_error with its message.
   T& value() & { return require(), *std::get_if<0>(&state_); }
   const T& value() const& { return require(), *std::get_if<0>(&state_); }
   T&& value() && { return require(), std::move(*std::get_if<0>(&state_)); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
   T& operator*() & { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
   const T& operator*() const& { return value(); }
 
   const Error& error() const { return std::get<1>(state_); }

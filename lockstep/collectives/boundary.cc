@@ -1,0 +1,353 @@
+#include "lockstep/collectives/boundary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace lockstep::collectives {
+
+using planning::Layout;
+using planning::Segment;
+using planning::Step;
+using planning::StepKind;
+using planning::Value;
+
+namespace {
+
+void copy_rows(const TensorView& from, int64_t src, const TensorView& to, int64_t dst, int64_t rows) {
+  if (rows == 0) return;
+  std::memcpy(to.as<float>() + dst * to.stride[0], from.as<float>() + src * from.stride[0],
+              static_cast<size_t>(rows * from.cols()) * sizeof(float));
+}
+
+std::map<int, Segment> by_home(const std::vector<Segment>& segments) {
+  std::map<int, Segment> found;
+  for (const Segment& segment : segments) found[segment.home] = segment;
+  return found;
+}
+
+bool row_is_finite(const TensorView& x, int64_t row) {
+  const float* values = x.as<float>() + row * x.stride[0];
+  return std::all_of(values, values + x.cols(), [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
+
+Boundary::Boundary(const Parts& parts) : parts_(parts), dispatched_(std::make_unique<Dispatched>()) {
+  for (const planning::Plan* plan : {&parts.plans.decode, &parts.plans.prefill}) {
+    auto& names = names_[plan];
+    for (const planning::Edge& edge : plan->edges)
+      for (const Step& step : edge.steps)
+        names.push_back(fmt::format("{} on the edge {} -> {}", name_of(step.kind),
+                                    planning::to_text(edge.from), planning::to_text(edge.to)));
+  }
+}
+
+Boundary::~Boundary() = default;
+
+void Boundary::begin(const planning::StepPlan& step_plan) {
+  step_plan_ = &step_plan;
+  plan_ = &parts_.plans.of(step_plan.regime);
+  edge_ = 0;
+  done_steps_ = 0;
+  row_set_ = RowSet::kAll;
+  layout_ = plan_->edges.front().given;
+  hidden_ = residual_ = {};
+  non_finite_.clear();
+  refresh_valid();
+}
+
+std::span<const int32_t> Boundary::counts() const {
+  return row_set_ == RowSet::kAll ? step_plan_->rows_per_home : step_plan_->logit_rows_per_home;
+}
+
+void Boundary::refresh_valid() {
+  valid_.clear();
+  const int32_t width = parts_.plans.grid.shape().attention_tp;
+  for (const Segment& segment : planning::segments_of(layout_, parts_.rank, parts_.plans.grid, counts())) {
+    const int64_t first = segment.home % width * segment.num_rows;
+    const int64_t real =
+        step_plan_->counts[static_cast<size_t>(parts_.plans.grid.replica_of(segment.home))].num_target_rows;
+    for (int64_t row = 0; row < segment.num_rows; ++row)
+      valid_.push_back(row_set_ == RowSet::kWanted || first + row < real ? 1 : 0);
+  }
+}
+
+std::vector<int32_t> Boundary::held(std::span<const int32_t> values) const {
+  std::vector<int64_t> starts = {0};
+  for (const int32_t rows : step_plan_->rows_per_home) starts.push_back(starts.back() + rows);
+  LOCKSTEP_CHECK_EQ(static_cast<int64_t>(values.size()), starts.back());
+  std::vector<int32_t> mine;
+  for (const Segment& segment : planning::segments_of(layout_, parts_.rank, parts_.plans.grid, counts())) {
+    const auto from = values.begin() + starts[static_cast<size_t>(segment.home)];
+    mine.insert(mine.end(), from, from + segment.num_rows);
+  }
+  return mine;
+}
+
+const planning::Edge& Boundary::next_edge(planning::StageRef stage) {
+  LOCKSTEP_CHECK_LT(edge_, plan_->edges.size());
+  const planning::Edge& edge = plan_->edges[edge_];
+  LOCKSTEP_CHECK(edge.to == stage, "the model enters {}, the plan goes on with {}", planning::to_text(stage),
+                 planning::to_text(edge.to));
+  return edge;
+}
+
+Rows Boundary::enter(planning::StageRef stage, TensorView given, const NormWeights& norm) {
+  const planning::Edge& edge = next_edge(stage);
+  hidden_ = given;
+  layout_ = edge.given;
+  norm_ = norm;
+  for (size_t at = done_steps_; at < edge.steps.size(); ++at)
+    if (edge.steps[at].kind != StepKind::kDispatch) run_step(edge.steps[at]);
+  LOCKSTEP_CHECK(layout_ == edge.needed, "the edge into {} ends as {}, needed is {}",
+                 planning::to_text(stage), planning::to_text(layout_, parts_.plans.grid),
+                 planning::to_text(edge.needed, parts_.plans.grid));
+  ++edge_;
+  done_steps_ = 0;
+  refresh_valid();
+  LOCKSTEP_CHECK_EQ(hidden_.rows(), num_rows());
+  return {hidden_, valid_};
+}
+
+TensorView Boundary::enter_sampler(TensorView logits_columns, int64_t vocab) {
+  const planning::Edge& edge = next_edge(plan_->edges.back().to);
+  hidden_ = logits_columns;
+  layout_ = edge.given;
+  for (const Step& step : edge.steps) {
+    LOCKSTEP_CHECK(step.kind == StepKind::kColumnsToRows, "step {} ({}) before the sampler", step.id,
+                   name_of(step.kind));
+    const auto keeps = kept_rows(step);
+    const int64_t rows = planning::num_rows_of(step.after, parts_.rank, parts_.plans.grid, counts());
+    const TensorView out = fresh(Value::kHidden, rows, vocab);
+    parts_.communicator.columns_to_rows({.in = hidden_, .out = out, .keeps = keeps}, step.over, tag_of(step));
+    hidden_ = out;
+    layout_ = step.after;
+  }
+  ++edge_;
+  LOCKSTEP_CHECK_EQ(hidden_.cols(), vocab);
+  return hidden_;
+}
+
+Tag Boundary::tag_of(const Step& step) const {
+  return {step_plan_->step, step.id, names_.at(plan_)[step.id]};
+}
+
+TensorView Boundary::fresh(Value value, int64_t rows, int64_t cols) {
+  auto& buffers = value == Value::kHidden ? hidden_buffers_ : residual_buffers_;
+  int& next = next_buffer_[static_cast<size_t>(value)];
+  std::vector<float>& buffer = buffers[static_cast<size_t>(next)];
+  next = 1 - next;
+  buffer.resize(std::max(buffer.size(), static_cast<size_t>(rows * cols)));
+  return view_of(buffer.data(), {rows, cols});
+}
+
+void Boundary::run_step(const Step& step) {
+  switch (step.kind) {
+    case StepKind::kAllReduce:
+      all_reduce(step);
+      break;
+    case StepKind::kReduceScatter:
+      reduce_scatter(step);
+      break;
+    case StepKind::kAllGather:
+      all_gather(step);
+      break;
+    case StepKind::kSlice:
+      slice(step);
+      break;
+    case StepKind::kSelect:
+      select();
+      break;
+    case StepKind::kNorm:
+      norm(step);
+      break;
+    case StepKind::kFusedAllReduceAddNorm:
+      fused(step);
+      break;
+    case StepKind::kSeed:
+      residual_ = fresh(Value::kResidual, hidden_.rows(), hidden_.cols());
+      copy_rows(hidden_, 0, residual_, 0, hidden_.rows());
+      break;
+    case StepKind::kAdd:
+      parts_.kernels.add({.x = residual_, .y = hidden_});
+      break;
+    case StepKind::kCombine:
+    case StepKind::kDispatch:
+    case StepKind::kColumnsToRows:
+      LOCKSTEP_CHECK(false, "step {} ({}) is not run by enter()", step.id, name_of(step.kind));
+  }
+  layout_of(step.value) = step.after;
+}
+
+void Boundary::all_reduce(const Step& step) {
+  TensorView& value = of(step.value);
+  const TensorView out = fresh(step.value, value.rows(), value.cols());
+  parts_.communicator.all_reduce({.in = value, .out = out}, step.over, tag_of(step));
+  value = out;
+}
+
+// The rows of the value before the step that this rank still holds after it, in order.
+std::vector<RowPiece> Boundary::kept_rows(const Step& step) const {
+  const auto& grid = parts_.plans.grid;
+  const auto before = by_home(planning::segments_of(step.before, parts_.rank, grid, counts()));
+  std::vector<RowPiece> pieces;
+  for (const Segment& after : planning::segments_of(step.after, parts_.rank, grid, counts()))
+    pieces.push_back(
+        {.src_row = before.at(after.home).first_row, .dst_row = after.first_row, .num_rows = after.num_rows});
+  return pieces;
+}
+
+void Boundary::reduce_scatter(const Step& step) {
+  TensorView& value = of(step.value);
+  const int64_t rows = planning::num_rows_of(step.after, parts_.rank, parts_.plans.grid, counts());
+  const TensorView out = fresh(step.value, rows, value.cols());
+  const auto keeps = kept_rows(step);
+  parts_.communicator.reduce_scatter({.in = value, .out = out, .keeps = keeps}, step.over, tag_of(step));
+  value = out;
+}
+
+void Boundary::all_gather(const Step& step) {
+  const auto& grid = parts_.plans.grid;
+  std::map<int, RowPiece> source;  // by home
+  const auto members = grid.group(parts_.rank, step.over);
+  for (size_t member = 0; member < members.size(); ++member)
+    for (const Segment& held : planning::segments_of(step.before, members[member], grid, counts()))
+      source[held.home] = {.member = static_cast<int>(member), .src_row = held.first_row};
+  std::vector<RowPiece> pieces;
+  int64_t rows = 0;
+  for (const Segment& after : planning::segments_of(step.after, parts_.rank, grid, counts())) {
+    RowPiece piece = source.at(after.home);
+    piece.dst_row = after.first_row;
+    piece.num_rows = after.num_rows;
+    pieces.push_back(piece);
+    rows += after.num_rows;
+  }
+  TensorView& value = of(step.value);
+  const TensorView out = fresh(step.value, rows, value.cols());
+  parts_.communicator.all_gather({.in = value, .out = out, .pieces = pieces}, step.over, tag_of(step));
+  value = out;
+}
+
+void Boundary::slice(const Step& step) {
+  TensorView& value = of(step.value);
+  const int64_t rows = planning::num_rows_of(step.after, parts_.rank, parts_.plans.grid, counts());
+  const TensorView out = fresh(step.value, rows, value.cols());
+  for (const RowPiece& piece : kept_rows(step))
+    copy_rows(value, piece.src_row, out, piece.dst_row, piece.num_rows);
+  value = out;
+}
+
+// Hidden and residual may stand in different layouts here; each keeps its own homes' wanted rows.
+void Boundary::select() {
+  const auto& grid = parts_.plans.grid;
+  const int32_t width = grid.shape().attention_tp;
+  const auto keep = [&](Value which) {
+    TensorView& value = of(which);
+    const Layout& layout = layout_of(which);
+    const int64_t rows = planning::num_rows_of(layout, parts_.rank, grid, step_plan_->logit_rows_per_home);
+    const TensorView out = fresh(which, rows, value.cols());
+    int64_t next = 0;
+    for (const Segment& segment :
+         planning::segments_of(layout, parts_.rank, grid, step_plan_->rows_per_home)) {
+      const int64_t first = segment.home % width * segment.num_rows;
+      for (const int32_t row :
+           step_plan_->counts[static_cast<size_t>(grid.replica_of(segment.home))].logit_rows)
+        if (row >= first && row < first + segment.num_rows)
+          copy_rows(value, segment.first_row + row - first, out, next++, 1);
+    }
+    LOCKSTEP_CHECK_EQ(next, rows);
+    value = out;
+  };
+  keep(Value::kResidual);
+  keep(Value::kHidden);
+  row_set_ = RowSet::kWanted;
+}
+
+void Boundary::norm(const Step& step) {
+  hidden_ = fresh(Value::kHidden, residual_.rows(), residual_.cols());
+  kernels::RmsNormArgs args{.x = residual_, .weight = norm_.weight, .eps = norm_.eps, .out = hidden_};
+  parts_.kernels.rms_norm(args);
+  layout_ = step.after;
+  if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
+}
+
+void Boundary::fused(const Step& step) {
+  const TensorView out = fresh(Value::kHidden, hidden_.rows(), hidden_.cols());
+  FusedAllReduceAddNormArgs args{
+      .in = hidden_, .residual = residual_, .weight = norm_.weight, .eps = norm_.eps, .out = out};
+  parts_.communicator.fused_all_reduce_add_norm(args, parts_.kernels, step.over, tag_of(step));
+  hidden_ = out;
+  layout_ = step.after;
+  if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
+}
+
+// Rare: remember every row of this replica that is not finite and the edge after which it was first seen.
+void Boundary::note_non_finite(int64_t first_row) {
+  const auto& grid = parts_.plans.grid;
+  if (row_set_ == RowSet::kWanted) return;
+  for (const Segment& segment : planning::segments_of(layout_, parts_.rank, grid, counts())) {
+    if (grid.replica_of(segment.home) != grid.replica_of(parts_.rank)) continue;
+    const int64_t place = segment.home % grid.shape().attention_tp;
+    for (int64_t row = 0; row < segment.num_rows; ++row)
+      if (segment.first_row + row >= first_row && !row_is_finite(residual_, segment.first_row + row))
+        non_finite_.try_emplace(static_cast<int32_t>(place * segment.num_rows + row), edge_);
+  }
+}
+
+std::optional<NonFinite> Boundary::non_finite(int32_t first_row, int32_t last_row) const {
+  std::optional<size_t> first_edge;
+  NonFinite found;
+  for (auto at = non_finite_.lower_bound(first_row); at != non_finite_.end() && at->first <= last_row; ++at) {
+    if (!first_edge || at->second < *first_edge) {
+      first_edge = at->second;
+      found.first_row = at->first;
+    }
+    if (at->second == *first_edge) found.last_row = at->first;
+  }
+  if (!first_edge) return std::nullopt;
+  found.where = fmt::format("after {}", planning::to_text(plan_->edges[*first_edge].from));
+  return found;
+}
+
+ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t first_expert,
+                              int64_t num_local_experts) {
+  LOCKSTEP_CHECK(edge_ > 0, "dispatch before any edge ({})", edge_);
+  const planning::Edge& edge = plan_->edges[edge_ - 1];
+  LOCKSTEP_CHECK(!edge.steps.empty() && edge.steps.back().kind == StepKind::kDispatch,
+                 "the plan's edge into {} has no dispatch", planning::to_text(edge.to));
+  const Step& step = edge.steps.back();
+  const int64_t most =
+      static_cast<int64_t>(step_plan_->max_rows_of_any_home) *
+      static_cast<int64_t>(
+          planning::segments_of(step.before, parts_.rank, parts_.plans.grid, counts()).size());
+  LOCKSTEP_CHECK_LE(rows.x.rows(), most);  // the geometry that every rank computed from the same table
+  parts_.communicator.dispatch({.x = rows.x,
+                                .expert_idx = routing.expert_idx,
+                                .first_expert = first_expert,
+                                .num_local_experts = num_local_experts,
+                                .out = dispatched_.get()},
+                               step.over, tag_of(step));
+  return {view_of(dispatched_->rows.data(), {dispatched_->num_slots, rows.x.cols()}),
+          dispatched_->expert_start};
+}
+
+TensorView Boundary::combine(TensorView y, const Routing& routing) {
+  const planning::Edge& edge = plan_->edges[edge_];
+  LOCKSTEP_CHECK(!edge.steps.empty() && edge.steps.front().kind == StepKind::kCombine,
+                 "the plan's edge out of {} has no combine", planning::to_text(edge.from));
+  const Step& step = edge.steps.front();
+  const int64_t rows = routing.expert_idx.rows();
+  combined_.resize(std::max(combined_.size(), static_cast<size_t>(rows * parts_.hidden)));
+  const TensorView out = view_of(combined_.data(), {rows, parts_.hidden});
+  parts_.communicator.combine({.dispatched = dispatched_.get(),
+                               .y = y,
+                               .expert_idx = routing.expert_idx,
+                               .weight = routing.weight,
+                               .out = out},
+                              step.over, tag_of(step));
+  done_steps_ = 1;
+  return out;
+}
+
+}  // namespace lockstep::collectives

@@ -1,0 +1,130 @@
+#pragma once
+// The only communication that a model can ask for: "carry what this stage gave to what the next stage needs".
+// What that means is looked up in the plan; the model cannot tell one rank from many. One boundary a rank,
+// used by its thread.
+//
+// Within a step a model calls begin(), then for every stage in the order of the chain enter(stage, …),
+// computes, and goes on; around experts it calls dispatch() and combine(). A call out of the plan's order is
+// Fatal.
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/collectives/communicator.h"
+#include "lockstep/planning/configuration.h"
+#include "lockstep/planning/row_map.h"
+#include "lockstep/planning/step_plan.h"
+
+namespace lockstep::collectives {
+
+// The norm of an edge: out = rms_norm(residual).
+struct NormWeights {
+  TensorView weight;  // [hidden]
+  float eps = 1e-6f;
+};
+
+// What a stage is handed. Views are good until the next call of the boundary.
+struct Rows {
+  TensorView x;                    // [rows, hidden] f32
+  std::span<const uint8_t> valid;  // [rows]; 0 is padding, which routes nowhere
+};
+
+// Rows grouped for the local experts.
+struct ExpertRows {
+  TensorView x;                           // [slots, hidden] f32
+  std::span<const int32_t> expert_start;  // [local experts + 1]
+};
+
+// The routing of the rows that a rank holds.
+struct Routing {
+  TensorView expert_idx;  // [rows, top_k] i32
+  TensorView weight;      // [rows, top_k] f32
+};
+
+// Where rows of a replica first held a number that is not finite.
+struct NonFinite {
+  std::string where;  // "after experts.3"
+  int32_t first_row = 0, last_row = 0;
+};
+
+class Boundary {
+ public:
+  struct Parts {
+    const planning::Plans& plans;
+    int rank = 0;
+    int hidden = 0;  // features of a row
+    Communicator& communicator;
+    kernels::Kernels& kernels;
+  };
+  explicit Boundary(const Parts& parts);
+  ~Boundary();
+
+  void begin(const planning::StepPlan& step_plan);
+
+  // The rows that this rank holds now; after begin(), those that the embedding must produce.
+  std::span<const uint8_t> valid() const { return valid_; }
+  int64_t num_rows() const { return static_cast<int64_t>(valid_.size()); }
+
+  // Of `values`, one a row of the step in the order of homes, those of the rows that this rank holds now.
+  std::vector<int32_t> held(std::span<const int32_t> values) const;
+
+  // Carries `given`, the output of the stage before, across the edge into `stage`.
+  Rows enter(planning::StageRef stage, TensorView given, const NormWeights& norm);
+  // The last edge: whole logits of the wanted rows at home here, [wanted rows, vocab].
+  TensorView enter_sampler(TensorView logits_columns, int64_t vocab);
+
+  // Between entering an experts stage and leaving it. `routing` must stay until combine().
+  ExpertRows dispatch(const Rows& rows, const Routing& routing, int64_t first_expert,
+                      int64_t num_local_experts);
+  TensorView combine(TensorView y, const Routing& routing);  // [rows as entered, hidden]
+
+  // The first place in this step at which a row in [first_row, last_row] of this rank's replica was seen to
+  // be not finite by this rank, if any.
+  std::optional<NonFinite> non_finite(int32_t first_row, int32_t last_row) const;
+
+ private:
+  const planning::Edge& next_edge(planning::StageRef stage);
+  void run_step(const planning::Step& step);
+  void all_reduce(const planning::Step& step);
+  void reduce_scatter(const planning::Step& step);
+  void all_gather(const planning::Step& step);
+  void slice(const planning::Step& step);
+  void select();
+  void norm(const planning::Step& step);
+  void fused(const planning::Step& step);
+  void refresh_valid();
+  void note_non_finite(int64_t first_row);
+  TensorView& of(planning::Value value) { return value == planning::Value::kHidden ? hidden_ : residual_; }
+  planning::Layout& layout_of(planning::Value value) {
+    return value == planning::Value::kHidden ? layout_ : residual_layout_;
+  }
+  TensorView fresh(planning::Value value, int64_t rows,
+                   int64_t cols);  // never the buffer that the value is in
+  Tag tag_of(const planning::Step& step) const;
+  std::vector<RowPiece> kept_rows(const planning::Step& step) const;
+  std::span<const int32_t> counts() const;  // rows per home: all, or the wanted ones once selected
+
+  Parts parts_;
+  std::map<const planning::Plan*, std::vector<std::string>> names_;  // words for every step of both plans
+  const planning::StepPlan* step_plan_ = nullptr;
+  const planning::Plan* plan_ = nullptr;
+  size_t edge_ = 0;        // the next to cross
+  size_t done_steps_ = 0;  // of that edge: 1 once its combine has run
+  enum class RowSet : uint8_t { kAll, kWanted } row_set_ = RowSet::kAll;
+  planning::Layout layout_, residual_layout_;  // of hidden and of the residual
+  TensorView hidden_, residual_;
+  // A step reads one buffer of its value and writes the other. The last is for what combine gives.
+  std::array<std::vector<float>, 2> hidden_buffers_, residual_buffers_;
+  std::array<int, 2> next_buffer_{};
+  std::vector<float> combined_;
+  std::vector<uint8_t> valid_;
+  NormWeights norm_;
+  std::unique_ptr<Dispatched> dispatched_;
+  std::map<int32_t, size_t> non_finite_;  // row of this replica -> the edge after which it was seen
+};
+
+}  // namespace lockstep::collectives

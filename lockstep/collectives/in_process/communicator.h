@@ -1,0 +1,40 @@
+#pragma once
+// One rank's verbs in an InProcessWorld. Private to in_process; others use Communicator.
+#include <map>
+#include <utility>
+
+#include "lockstep/collectives/communicator.h"
+
+namespace lockstep::collectives {
+
+class InProcessWorld;
+class Rendezvous;
+
+class InProcessCommunicator final : public Communicator {
+ public:
+  InProcessCommunicator(InProcessWorld& world, int rank);
+
+  Contract contract() const override;
+  void all_reduce(const AllReduceArgs& args, AxisSet over, const Tag& tag) override;
+  void reduce_scatter(const ReduceScatterArgs& args, AxisSet over, const Tag& tag) override;
+  void all_gather(const AllGatherArgs& args, AxisSet over, const Tag& tag) override;
+  void columns_to_rows(const ColumnsToRowsArgs& args, AxisSet over, const Tag& tag) override;
+  void fused_all_reduce_add_norm(FusedAllReduceAddNormArgs& args, kernels::Kernels& kernels, AxisSet over,
+                                 const Tag& tag) override;
+  void dispatch(const DispatchArgs& args, AxisSet over, const Tag& tag) override;
+  void combine(const CombineArgs& args, AxisSet over, const Tag& tag) override;
+
+ private:
+  struct Place {
+    Rendezvous* group = nullptr;
+    int index = 0;
+  };
+  // Shows args to the group, runs body(what all members show) and leaves when everyone is done with reading.
+  template <class Args, class Body>
+  void together(const Args& args, AxisSet over, const Tag& tag, Body body);
+
+  InProcessWorld& world_;
+  std::map<AxisSet, Place> places_;
+};
+
+}  // namespace lockstep::collectives

@@ -1,0 +1,175 @@
+#include "lockstep/models/blocks/mla.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::models {
+namespace {
+
+constexpr float kLatentNormEps = 1e-6f;  // fixed in DeepSeek's code, whatever rms_norm_eps says
+
+using kernels::PagedSequence;
+
+void fill_zero(const TensorView& x) {
+  std::memset(x.data, 0, static_cast<size_t>(x.num_elements()) * sizeof(float));
+}
+
+// One run over the rows of one layer: what the projections gave, and where heads' outputs go.
+class MlaRun {
+ public:
+  MlaRun(const MlaConfig& config, const MlaWeights& weights, const Batch& batch, const TensorView& cache,
+         const ForwardContext& context)
+      : config_(config),
+        weights_(weights),
+        batch_(batch),
+        cache_(cache),
+        context_(context),
+        heads_(weights.kv_b.rows() / (config.nope + config.value)) {}
+
+  TensorView run(const RopeTables& rope, const TensorView& x) {
+    const int64_t rows = x.rows();
+    const std::vector<int32_t> positions = context_.boundary.held(batch_.positions);
+    q_ = project_queries(x);
+    const TensorView latent = project_latent(x);
+    context_.kernels.rope({.x = q_,
+                           .num_heads = static_cast<int>(heads_),
+                           .head_stride = config_.nope + config_.rope,
+                           .offset = config_.nope,
+                           .dim = config_.rope,
+                           .positions = positions,
+                           .cos = rope.cos(),
+                           .sin = rope.sin()});
+    context_.kernels.rope({.x = latent,
+                           .num_heads = 1,
+                           .head_stride = config_.cache_width(),
+                           .offset = config_.latent,
+                           .dim = config_.rope,
+                           .positions = positions,
+                           .cos = rope.cos(),
+                           .sin = rope.sin()});
+    for (const auto sequences : {batch_.prompts, batch_.decodes})
+      context_.kernels.cache_write(
+          {.x = latent, .sequences = sequences, .page_size = batch_.page_size, .cache = cache_});
+
+    heads_out_ = context_.workspace.take({rows, heads_ * config_.value});
+    fill_zero(heads_out_);  // padding rows attend to nothing
+    for (const PagedSequence& prompt : batch_.prompts) attend_expanded(prompt);
+    if (!batch_.decodes.empty()) attend_absorbed();
+    const TensorView out = context_.workspace.take({rows, config_.hidden});
+    context_.kernels.linear({.x = heads_out_, .w = weights_.o, .out = out});
+    return out;
+  }
+
+ private:
+  TensorView project_queries(const TensorView& x) {
+    TensorView source = x;
+    if (config_.q_lora > 0) {
+      source = context_.workspace.take({x.rows(), config_.q_lora});
+      context_.kernels.linear({.x = x, .w = weights_.q_a, .out = source});
+      kernels::RmsNormArgs norm{
+          .x = source, .weight = weights_.q_a_norm, .eps = kLatentNormEps, .out = source};
+      context_.kernels.rms_norm(norm);
+    }
+    const TensorView q = context_.workspace.take({x.rows(), heads_ * (config_.nope + config_.rope)});
+    context_.kernels.linear({.x = source, .w = weights_.q_b, .out = q});
+    return q;
+  }
+
+  // [rows, latent + rope]: the latent normed, the key not yet rotated.
+  TensorView project_latent(const TensorView& x) {
+    const TensorView latent = context_.workspace.take({x.rows(), config_.cache_width()});
+    context_.kernels.linear({.x = x, .w = weights_.kv_a, .out = latent});
+    const TensorView normed = latent.col_range(0, config_.latent);
+    kernels::RmsNormArgs norm{
+        .x = normed, .weight = weights_.kv_a_norm, .eps = kLatentNormEps, .out = normed};
+    context_.kernels.rms_norm(norm);
+    return latent;
+  }
+
+  void attend_expanded(const PagedSequence& prompt) {
+    const auto mark = context_.workspace.mark();
+    const TensorView read = context_.workspace.take({prompt.context, config_.cache_width()});
+    context_.kernels.cache_read(
+        {.sequence = prompt, .page_size = batch_.page_size, .cache = cache_, .out = read});
+    const TensorView kv = context_.workspace.take({prompt.context, heads_ * (config_.nope + config_.value)});
+    context_.kernels.linear({.x = read.col_range(0, config_.latent), .w = weights_.kv_b, .out = kv});
+    context_.kernels.mla_expanded(
+        {.q = by_head(q_.row_range(prompt.first_row, prompt.num_rows), config_.nope + config_.rope),
+         .kv = by_head(kv, config_.nope + config_.value),
+         .k_rope = read.col_range(config_.latent, config_.rope),
+         .nope = config_.nope,
+         .scale = config_.scale,
+         .out = by_head(heads_out_.row_range(prompt.first_row, prompt.num_rows), config_.value)});
+    context_.workspace.release(mark);
+  }
+
+  // All decode rows at once, gathered so that each head is one product.
+  void attend_absorbed() {
+    const auto count = static_cast<int64_t>(batch_.decodes.size());
+    const int width = config_.cache_width(), query = config_.nope + config_.rope;
+    const TensorView q = context_.workspace.take({count, heads_ * query});
+    std::vector<PagedSequence> sequences(batch_.decodes.begin(), batch_.decodes.end());
+    for (int64_t row = 0; row < count; ++row) {
+      LOCKSTEP_CHECK_EQ(sequences[row].num_rows, 1);
+      copy_row(q_, sequences[row].first_row, q, row);
+      sequences[row].first_row = static_cast<int32_t>(row);
+    }
+    const TensorView absorbed = context_.workspace.take({count, heads_ * width});
+    for (int64_t head = 0; head < heads_; ++head) {
+      const TensorView key = weights_.kv_b.row_range(head * (config_.nope + config_.value), config_.nope);
+      context_.kernels.matmul({.x = q.col_range(head * query, config_.nope),
+                               .w = key,
+                               .out = absorbed.col_range(head * width, config_.latent)});
+      for (int64_t row = 0; row < count; ++row)
+        std::memcpy(absorbed.as<float>() + row * absorbed.stride[0] + head * width + config_.latent,
+                    q.as<float>() + row * q.stride[0] + head * query + config_.nope,
+                    sizeof(float) * static_cast<size_t>(config_.rope));
+    }
+    const TensorView mixed = context_.workspace.take({count, heads_ * config_.latent});
+    context_.kernels.mla_absorbed({.q = by_head(absorbed, width),
+                                   .sequences = sequences,
+                                   .page_size = batch_.page_size,
+                                   .cache = cache_,
+                                   .latent = config_.latent,
+                                   .scale = config_.scale,
+                                   .out = by_head(mixed, config_.latent)});
+    const TensorView out = context_.workspace.take({count, heads_ * config_.value});
+    for (int64_t head = 0; head < heads_; ++head) {
+      const TensorView value =
+          weights_.kv_b.row_range(head * (config_.nope + config_.value) + config_.nope, config_.value);
+      context_.kernels.linear({.x = mixed.col_range(head * config_.latent, config_.latent),
+                               .w = value,
+                               .out = out.col_range(head * config_.value, config_.value)});
+    }
+    for (int64_t row = 0; row < count; ++row) copy_row(out, row, heads_out_, batch_.decodes[row].first_row);
+  }
+
+  TensorView by_head(const TensorView& x, int64_t width) const {
+    TensorView view = view_of(x.data, x.dtype, {x.rows(), heads_, width});
+    view.stride[0] = x.stride[0];
+    return view;
+  }
+
+  static void copy_row(const TensorView& from, int64_t src, const TensorView& to, int64_t dst) {
+    std::memcpy(to.as<float>() + dst * to.stride[0], from.as<float>() + src * from.stride[0],
+                static_cast<size_t>(from.cols()) * sizeof(float));
+  }
+
+  const MlaConfig& config_;
+  const MlaWeights& weights_;
+  const Batch& batch_;
+  const TensorView& cache_;
+  const ForwardContext& context_;
+  const int64_t heads_;
+  TensorView q_, heads_out_;
+};
+
+}  // namespace
+
+TensorView run_mla(const MlaConfig& config, const MlaWeights& weights, const RopeTables& rope,
+                   const Batch& batch, const TensorView& cache, const TensorView& x,
+                   const ForwardContext& context) {
+  return MlaRun(config, weights, batch, cache, context).run(rope, x);
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,32 @@
+#pragma once
+// Multi-head latent attention (DeepSeek-V2, section 2.1): the cache keeps one latent and one rotated key a
+// token for all heads. Prompt rows run in expanded form, decode rows in absorbed form; both read the same
+// cache.
+#include "lockstep/models/blocks/rope.h"
+#include "lockstep/models/model.h"
+
+namespace lockstep::models {
+
+struct MlaConfig {
+  int hidden = 0, num_heads = 0;
+  int q_lora = 0;                     // 0: queries are not compressed
+  int latent = 0;                     // kv_lora_rank
+  int nope = 0, rope = 0, value = 0;  // of a head: query/key without rope, with rope, value
+  float scale = 0;                    // of the scores
+  int cache_width() const { return latent + rope; }
+};
+
+struct MlaWeights {
+  TensorView q_a, q_a_norm;    // [q_lora, hidden], [q_lora]; empty without compression
+  TensorView q_b;              // [local heads * (nope + rope), q_lora or hidden]
+  TensorView kv_a, kv_a_norm;  // [latent + rope, hidden], [latent]
+  TensorView kv_b;             // [local heads * (nope + value), latent]: per head key rows, then value rows
+  TensorView o;                // [hidden, local heads * value]
+};
+
+// x: [rows, hidden], the replica's rows. Returns [rows, hidden], a share of the sum over the heads' shards.
+TensorView run_mla(const MlaConfig& config, const MlaWeights& weights, const RopeTables& rope,
+                   const Batch& batch, const TensorView& cache, const TensorView& x,
+                   const ForwardContext& context);
+
+}  // namespace lockstep::models

@@ -1,0 +1,30 @@
+#pragma once
+// Routed experts and a shared expert: y = Σ p_e · ffn_e(x) + ffn_shared(x). The boundary moves rows to
+// experts and back and multiplies by p_e; where the experts are is no concern of this block.
+#include "lockstep/models/blocks/dense_ffn.h"
+#include "lockstep/models/model.h"
+
+namespace lockstep::models {
+
+struct MoeConfig {
+  int hidden = 0, num_experts = 0, top_k = 0, expert_width = 0;
+  int shared_width = 0;  // 0: no shared expert
+  int num_groups = 1, top_groups = 1;
+  kernels::Scoring scoring = kernels::Scoring::kSigmoid;
+  kernels::RouteArgs::Weights weights = kernels::RouteArgs::Weights::kNormalised;
+  float scale = 1.0f;
+};
+
+struct MoeWeights {
+  TensorView router;       // [num_experts, hidden]
+  TensorView router_bias;  // [num_experts] f32; empty: none
+  int64_t first_expert = 0;
+  std::vector<TensorView> gate, up, down;  // [local experts], local width
+  FfnWeights shared;
+};
+
+// x as entered into an experts stage. Returns [rows, hidden] in the layout that the stage gives.
+TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const collectives::Rows& x,
+                   const ForwardContext& context);
+
+}  // namespace lockstep::models

@@ -1,0 +1,43 @@
+#pragma once
+// Rotary embedding tables, with yarn scaling (Peng et al. 2023, as DeepSeek's model card parametrises it).
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/models/config_reader.h"
+#include "lockstep/tensors/tensor.h"
+
+namespace lockstep::models {
+
+struct RopeConfig {
+  int dim = 0;  // rotated values of a head, even
+  double base = 10000;
+  enum class Scaling : uint8_t { kNone, kYarn } scaling = Scaling::kNone;
+  double factor = 1, beta_fast = 32, beta_slow = 1;
+  double original_length = 0;             // tokens that the model was trained on before scaling
+  double mscale = 0, mscale_all_dim = 0;  // 0: not given
+  double attention_factor = 0;            // 0: not given
+};
+
+// Accepts both spellings: the dict rope_parameters, or rope_theta with rope_scaling.
+RopeConfig read_rope(ConfigReader& reader, int dim);
+
+std::vector<double> inverse_frequencies(const RopeConfig& config);  // [dim / 2]
+double cos_sin_factor(const RopeConfig& config);                    // on both tables; 1 without yarn
+// What DeepSeek multiplies its softmax scale by: m(factor, mscale_all_dim)², 1 without yarn or without
+// mscale_all_dim.
+double softmax_scale_factor(const RopeConfig& config);
+
+// cos and sin of every position in [0, length), float32 from float64.
+class RopeTables {
+ public:
+  RopeTables(const RopeConfig& config, int length);
+  TensorView cos() const { return view(cos_); }
+  TensorView sin() const { return view(sin_); }
+
+ private:
+  TensorView view(const std::vector<float>& values) const;
+  int length_, pairs_;
+  std::vector<float> cos_, sin_;  // [length, dim / 2]
+};
+
+}  // namespace lockstep::models

@@ -1,0 +1,88 @@
+#pragma once
+// A model is a description (sizes, stages, cache needs) and, once weights are there, one forward. It never
+// asks how many ranks there are: the shapes of its weight views and the boundary say all it needs. Only
+// runtime/executor calls these.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/split.h"
+#include "lockstep/collectives/boundary.h"
+#include "lockstep/kernels/kernels.h"
+#include "lockstep/planning/stage.h"
+#include "lockstep/planning/step_plan.h"
+#include "lockstep/tensors/safetensors.h"
+#include "lockstep/tensors/workspace.h"
+
+namespace lockstep::models {
+
+// One of `parts` balanced slices.
+struct Shard {
+  int index = 0, parts = 1;
+  Range of(int64_t total) const { return split_range(total, parts, index); }
+};
+
+// Which slices of the weights are loaded, by the role that splits them.
+struct Shards {
+  Shard attention;        // heads
+  Shard dense;            // width of dense layers
+  Shard expert_parallel;  // experts
+  Shard expert_tp;        // width of an expert
+  Shard shared;           // width of the shared expert
+  Shard head;             // rows of the LM head
+};
+
+struct SamplingDefaults {
+  float temperature = 1.0f, top_p = 1.0f, min_p = 0.0f, repetition_penalty = 1.0f;
+  int top_k = 0;
+};
+
+// Values that the cache keeps in each layer: for every token (K/V, latent) or once a sequence (recurrent
+// state).
+struct CacheNeed {
+  int layer = 0;
+  std::string what;  // "latent"
+  int64_t values_per_token = 0;
+  int64_t values_per_sequence = 0;
+};
+
+// One step as a model sees it. Spans over "all rows" are in the order of home ranks (Boundary::held picks
+// from them); sequences are those of the attention replica that the caller belongs to, their rows counted in
+// the replica's rows.
+struct Batch {
+  const planning::StepPlan& plan;
+  std::span<const int32_t> token_ids;  // [all rows]; 0 for padding
+  std::span<const int32_t> positions;  // [all rows]; 0 for padding
+  std::span<const kernels::PagedSequence> prompts, decodes;
+  int page_size = 0;
+  std::span<const TensorView> caches;  // one a CacheNeed, in that order: [pages * page_size, values]
+};
+
+struct ForwardContext {
+  collectives::Boundary& boundary;
+  kernels::Kernels& kernels;
+  Workspace& workspace;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  // Whole logits of the wanted rows at home here: [wanted rows, vocab] f32, good until the next forward.
+  virtual TensorView forward(const Batch& batch, const ForwardContext& context) const = 0;
+};
+
+// What config.json says, checked, before a weight is read.
+class ModelDescription {
+ public:
+  virtual ~ModelDescription() = default;
+  virtual std::string_view family() const = 0;
+  virtual planning::ModelShape shape() const = 0;
+  virtual int context_length() const = 0;
+  virtual std::vector<CacheNeed> cache_needs() const = 0;
+  // All missing and mis-shaped tensors are listed in one error. The checkpoint outlives the model.
+  virtual Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const = 0;
+};
+
+}  // namespace lockstep::models

@@ -1,0 +1,56 @@
+#include "lockstep/models/weights.h"
+
+#include <fmt/ranges.h>
+
+namespace lockstep::models {
+namespace {
+
+constexpr size_t kShownProblems = 20;
+
+}  // namespace
+
+TensorView WeightReader::take(const std::string& name, std::vector<int64_t> shape) {
+  const auto found = checkpoint_.find(name);
+  if (!found) {
+    problems_.push_back(fmt::format("{} is missing", name));
+    return {};
+  }
+  const std::vector<int64_t> has(found->shape.begin(), found->shape.begin() + found->num_dims);
+  if (has != shape) {
+    problems_.push_back(
+        fmt::format("{} is [{}], expected [{}]", name, fmt::join(has, ", "), fmt::join(shape, ", ")));
+    return {};
+  }
+  if (found->dtype != DType::kF32 && found->dtype != DType::kBF16) {
+    problems_.push_back(fmt::format("{} is {}, handled are f32 and bf16", name, name_of(found->dtype)));
+    return {};
+  }
+  return *found;
+}
+
+TensorView WeightReader::matrix(const std::string& name, int64_t rows, int64_t cols) {
+  return take(name, {rows, cols});
+}
+
+TensorView WeightReader::matrix_rows(const std::string& name, int64_t rows, int64_t cols, Range keep) {
+  const TensorView whole = matrix(name, rows, cols);
+  return whole.data == nullptr ? whole : whole.row_range(keep.begin, keep.size());
+}
+
+TensorView WeightReader::matrix_cols(const std::string& name, int64_t rows, int64_t cols, Range keep) {
+  const TensorView whole = matrix(name, rows, cols);
+  return whole.data == nullptr ? whole : whole.col_range(keep.begin, keep.size());
+}
+
+TensorView WeightReader::vector(const std::string& name, int64_t size) { return take(name, {size}); }
+
+Status WeightReader::status() const {
+  if (problems_.empty()) return Done{};
+  const std::vector<std::string> shown(
+      problems_.begin(),
+      problems_.begin() + static_cast<std::ptrdiff_t>(std::min(problems_.size(), kShownProblems)));
+  return invalid_argument("model.safetensors", "{} tensors do not fit the config: {}{}", problems_.size(),
+                          fmt::join(shown, "; "), problems_.size() > kShownProblems ? "; …" : "");
+}
+
+}  // namespace lockstep::models

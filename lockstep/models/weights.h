@@ -1,0 +1,30 @@
+#pragma once
+// Weight views of one rank, sliced where the file is mapped: nothing is copied. Problems are collected over
+// the whole model and reported at once.
+#include <string>
+#include <vector>
+
+#include "lockstep/base/split.h"
+#include "lockstep/tensors/safetensors.h"
+
+namespace lockstep::models {
+
+class WeightReader {
+ public:
+  explicit WeightReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  // [rows, cols] f32 or bf16, then the named slice of rows or of columns.
+  TensorView matrix(const std::string& name, int64_t rows, int64_t cols);
+  TensorView matrix_rows(const std::string& name, int64_t rows, int64_t cols, Range keep);
+  TensorView matrix_cols(const std::string& name, int64_t rows, int64_t cols, Range keep);
+  TensorView vector(const std::string& name, int64_t size);
+
+  Status status() const;  // lists every missing or mis-shaped tensor
+
+ private:
+  TensorView take(const std::string& name, std::vector<int64_t> shape);
+  const Checkpoint& checkpoint_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace lockstep::models

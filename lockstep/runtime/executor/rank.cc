@@ -1,0 +1,101 @@
+#include "lockstep/runtime/executor/rank.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::runtime {
+namespace {
+
+models::Shard shard(const planning::RankGrid& grid, int rank, planning::AxisSet over) {
+  return {.index = grid.index_in_group(rank, over), .parts = grid.size(over)};
+}
+
+}  // namespace
+
+models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOptions& stages, int rank) {
+  const bool exchanges = stages.exchange != planning::ExchangeBackend::kNone;
+  const bool head_over_tp = stages.head == planning::HeadSplit::kAttentionTp;
+  return {.attention = shard(grid, rank, grid.attention_tp()),
+          .dense = shard(grid, rank, grid.dense_tp()),
+          .expert_parallel = shard(grid, rank, grid.expert_parallel()),
+          .expert_tp = shard(grid, rank, grid.expert_tp()),
+          .shared = shard(grid, rank, exchanges ? grid.expert_tp() : grid.all()),
+          .head = shard(grid, rank, head_over_tp ? grid.attention_tp() : grid.all())};
+}
+
+Rank::Rank(const RankExecutorParts& parts, int rank, std::unique_ptr<collectives::Communicator> communicator)
+    : parts_(parts),
+      rank_(rank),
+      replica_(parts.plans->grid.replica_of(rank)),
+      communicator_(std::move(communicator)),
+      kernels_(kernels::make_cpu_kernels()),
+      boundary_({.plans = *parts.plans,
+                 .rank = rank,
+                 .hidden = parts.options.hidden,
+                 .communicator = *communicator_,
+                 .kernels = *kernels_}) {}
+
+Status Rank::load() {
+  auto model =
+      parts_.description->load(*parts_.checkpoint, shards_of(parts_.plans->grid, parts_.stages, rank_));
+  if (!model) return model.error();
+  model_ = std::move(model).value();
+  for (const models::CacheNeed& need : parts_.description->cache_needs()) {
+    const int64_t tokens = parts_.options.pages_per_replica * parts_.options.page_size;
+    const auto values = static_cast<size_t>(tokens * need.values_per_token);
+    cache_memory_.emplace_back(std::calloc(values, size_of(parts_.options.cache_dtype)));
+    if (cache_memory_.back() == nullptr)
+      return Error{ErrorCode::kUnavailable,
+                   fmt::format("no memory for {} cached tokens of layer {}: lower --max-total-tokens", tokens,
+                               need.layer),
+                   "--max-total-tokens"};
+    caches_.push_back(
+        view_of(cache_memory_.back().get(), parts_.options.cache_dtype, {tokens, need.values_per_token}));
+  }
+  return Done{};
+}
+
+void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& sink) {
+  const ReplicaSequences& sequences = rows.replicas[static_cast<size_t>(replica_)];
+  const models::Batch batch{.plan = input.plan,
+                            .token_ids = rows.token_ids,
+                            .positions = rows.positions,
+                            .prompts = sequences.prompts,
+                            .decodes = sequences.decodes,
+                            .page_size = parts_.options.page_size,
+                            .caches = caches_};
+  const TensorView logits = model_->forward(batch, {boundary_, *kernels_, workspace_});
+  deliver(input, logits, sink);
+}
+
+// The wanted rows whose home this rank is, in row order: the order of the logits.
+void Rank::deliver(const StepInput& input, TensorView logits, const LogitSink& sink) {
+  int64_t next = 0;
+  for (const int32_t row : input.plan.counts[static_cast<size_t>(replica_)].logit_rows) {
+    if (planning::home_of(input.plan, parts_.shape, replica_, row).home != rank_) continue;
+    LOCKSTEP_CHECK_LT(next, logits.rows());
+    const std::span<float> values(logits.as<float>() + next * logits.stride[0],
+                                  static_cast<size_t>(logits.cols()));
+    sink({.replica = replica_, .row = row, .logits = values, .fault = fault_of(input, row, values)});
+    ++next;
+  }
+  LOCKSTEP_CHECK_EQ(next, logits.rows());
+}
+
+std::string Rank::fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const {
+  if (std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) return "";
+  int32_t first = 0;
+  for (const SequenceRows& sequence : input.replicas[static_cast<size_t>(replica_)]) {
+    const auto last = first + static_cast<int32_t>(sequence.token_ids.size()) - 1;
+    if (row <= last) {
+      const auto seen = boundary_.non_finite(first, last);
+      return fmt::format("the logits are not finite: first seen {} on rank {}, rows {} to {} of replica {}",
+                         seen ? seen->where : "at the head", rank_, seen ? seen->first_row : row,
+                         seen ? seen->last_row : row, replica_);
+    }
+    first = last + 1;
+  }
+  return fmt::format("the logits of row {} of replica {} on rank {} are not finite", row, replica_, rank_);
+}
+
+}  // namespace lockstep::runtime

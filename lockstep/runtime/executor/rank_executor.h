@@ -1,0 +1,42 @@
+#pragma once
+// The executor: one thread a rank, each with its slices of the weights, its cache and its boundary. start.cc
+// makes it; the engine loop sees only the Executor interface.
+#include <chrono>
+#include <memory>
+
+#include "lockstep/models/model.h"
+#include "lockstep/planning/configuration.h"
+#include "lockstep/runtime/step.h"
+#include "lockstep/tensors/safetensors.h"
+
+namespace lockstep::runtime {
+
+struct RankExecutorOptions {
+  int vocab = 0, hidden = 0;
+  int page_size = 16;
+  int64_t pages_per_replica = 1;
+  DType cache_dtype = DType::kF32;            // or kBF16
+  std::chrono::milliseconds deadline{60000};  // of one wait between ranks
+};
+
+// Everything that outlives a step. The executor keeps what it is given alive.
+struct RankExecutorParts {
+  std::shared_ptr<const planning::Plans> plans;
+  planning::StageOptions stages;
+  planning::StepShape shape;
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::shared_ptr<const models::ModelDescription> description;
+  RankExecutorOptions options;
+};
+
+// Loads every rank's slices, in parallel. The error lists what does not fit.
+Result<std::unique_ptr<Executor>> make_rank_executor(RankExecutorParts parts);
+
+// Which slices of the weights a rank loads.
+models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOptions& stages, int rank);
+
+// A step of synthetic rows for warm-up: `rows` prompt rows in every replica, through the same
+// make_step_plan() as any other.
+StepInput warm_up_step(const planning::StepShape& shape, int32_t rows, int page_size);
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,204 @@
+#include "lockstep/runtime/start.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "lockstep/base/log.h"
+#include "lockstep/models/registry.h"
+#include "lockstep/runtime/engine_loop.h"
+#include "lockstep/runtime/executor/rank_executor.h"
+
+namespace lockstep::runtime {
+namespace {
+
+struct Described {
+  PlannedEngine planned;
+  std::shared_ptr<const models::ModelDescription> description;
+};
+
+ModelInfo model_info(const EngineConfig& config, const models::CheckpointInfo& checkpoint) {
+  const std::filesystem::path folder = std::filesystem::path(config.model_directory).lexically_normal();
+  const std::string name =
+      folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
+  const models::SamplingDefaults& sampling = checkpoint.sampling;
+  ModelInfo info{.name = config.served_name.empty() ? name : config.served_name,
+                 .directory = config.model_directory,
+                 .family = std::string(checkpoint.description->family()),
+                 .vocab = checkpoint.description->shape().vocab,
+                 .context_length = checkpoint.description->context_length(),
+                 .eos_token_ids = checkpoint.eos_token_ids};
+  info.default_sampling = {.temperature = sampling.temperature,
+                           .top_k = sampling.top_k,
+                           .top_p = sampling.top_p,
+                           .min_p = sampling.min_p,
+                           .repetition_penalty = sampling.repetition_penalty};
+  return info;
+}
+
+Status apply_context_length(const EngineConfig& config, ModelInfo& info) {
+  if (!config.context_length) return Done{};
+  if (*config.context_length < 2 || *config.context_length > info.context_length)
+    return invalid_argument("--context-length", "--context-length {} is not between 2 and the model's {}",
+                            *config.context_length, info.context_length);
+  info.context_length = *config.context_length;
+  return Done{};
+}
+
+Result<Described> describe_engine(const EngineConfig& config) {
+  auto checkpoint = models::describe(config.model_directory);
+  if (!checkpoint) return checkpoint.error();
+  ModelInfo info = model_info(config, *checkpoint);
+  if (const Status status = apply_context_length(config, info); !status) return status.error();
+  const planning::ModelShape shape = checkpoint->description->shape();
+  const int ranks = std::max(1, config.parallel.tp_size.value_or(1));
+  const planning::Machine machine =
+      planning::cpu_ranks_machine(ranks, static_cast<int>(std::thread::hardware_concurrency()));
+  auto solved = planning::solve(config.parallel, shape, machine);
+  if (!solved) return solved.error();
+  auto plans = planning::make_plans(*solved, shape, machine);
+  if (!plans) return plans.error();
+  return Described{{std::move(info), shape, machine, *std::move(solved), *std::move(plans)},
+                   std::move(checkpoint->description)};
+}
+
+int64_t cached_bytes_per_token(const models::ModelDescription& description, CacheType type) {
+  int64_t values = 0;
+  for (const models::CacheNeed& need : description.cache_needs()) values += need.values_per_token;
+  return values * (type == CacheType::kF32 ? 4 : 2);
+}
+
+// Pages of one replica: what was asked for, else what every running request could need, within the memory's
+// share. All replicas get the same number.
+Result<int64_t> pages_per_replica(const EngineConfig& config, const Described& described) {
+  const PlannedEngine& planned = described.planned;
+  if (config.page_size < 1 || config.page_size > 4096)
+    return invalid_argument("--page-size", "--page-size {} is not between 1 and 4096", config.page_size);
+  if (!(config.mem_fraction_static > 0 && config.mem_fraction_static < 1))
+    return invalid_argument("--mem-fraction-static", "--mem-fraction-static {} is not between 0 and 1",
+                            config.mem_fraction_static);
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double a_token =
+      static_cast<double>(cached_bytes_per_token(*described.description, config.cache_type)) *
+      planned.configuration.grid.num_ranks;
+  const auto affordable = static_cast<int64_t>(memory * config.mem_fraction_static / a_token);
+  const int64_t useful =
+      static_cast<int64_t>(planned.configuration.capacity.max_requests) * planned.model.context_length;
+  const int64_t tokens = config.max_total_tokens.value_or(std::min(affordable, useful));
+  if (config.max_total_tokens && (tokens < 1 || tokens > affordable))
+    return invalid_argument("--max-total-tokens",
+                            "--max-total-tokens {} is not between 1 and the {} that fit into "
+                            "--mem-fraction-static {} of the memory",
+                            tokens, affordable, config.mem_fraction_static);
+  const int64_t pages = (tokens + config.page_size - 1) / config.page_size;
+  return std::clamp<int64_t>(pages, 1, INT32_MAX / config.page_size);
+}
+
+void warm_up(Executor& executor, const planning::StepShape& shape, const SchedulerLimits& limits) {
+  const int32_t cached = limits.pages_per_replica * limits.page_size;
+  for (const int32_t rows : {1, shape.capacity.max_rows})
+    executor.run(warm_up_step(shape, std::min({rows, cached, limits.context_length}), limits.page_size),
+                 [](const LogitRow&) {});
+}
+
+}  // namespace
+
+Result<PlannedEngine> plan_engine(const EngineConfig& config) {
+  auto described = describe_engine(config);
+  if (!described) return described.error();
+  return std::move(described->planned);
+}
+
+std::string plan_text(const PlannedEngine& planned) {
+  const planning::Plans& plans = planned.plans;
+  return fmt::format(
+      "model {} ({})\n\n{}\nplan hash {:016x}\n\ndecode plan, made for {} rows a replica\n{}\nprefill plan, "
+      "made for {} rows a replica\n{}",
+      planned.model.name, planned.model.family, planning::to_text(planned.configuration.settings),
+      planning::hash_of(plans), plans.decode_load.rows_per_replica,
+      planning::to_text(plans.decode, plans.grid), plans.prefill_load.rows_per_replica,
+      planning::to_text(plans.prefill, plans.grid));
+}
+
+Json plan_json(const PlannedEngine& planned) {
+  const planning::Plans& plans = planned.plans;
+  Json axes = Json::array();
+  for (const planning::AtomicAxis& axis : plans.grid.axes())
+    axes.push_back({{"name", axis.name}, {"size", axis.size}, {"stride", axis.stride}});
+  return {{"model", planned.model.name},
+          {"family", planned.model.family},
+          {"settings", planning::to_json(planned.configuration.settings)},
+          {"grid",
+           {{"num_ranks", plans.grid.num_ranks()},
+            {"num_replicas", plans.grid.num_replicas()},
+            {"axes", std::move(axes)}}},
+          {"hash", fmt::format("{:016x}", planning::hash_of(plans))},
+          {"decode",
+           {{"rows_per_replica", plans.decode_load.rows_per_replica},
+            {"edges", planning::to_json(plans.decode, plans.grid)}}},
+          {"prefill",
+           {{"rows_per_replica", plans.prefill_load.rows_per_replica},
+            {"edges", planning::to_json(plans.prefill, plans.grid)}}}};
+}
+
+Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const Progress& progress) {
+  const auto say = [&](const std::string& line) {
+    if (progress) progress(line);
+  };
+  auto described = describe_engine(config);
+  if (!described) return described.error();
+  PlannedEngine& planned = described->planned;
+  const planning::Capacity& capacity = planned.configuration.capacity;
+  say(fmt::format("planned {} ranks in {} replicas, plan {:016x}", planned.plans.grid.num_ranks(),
+                  planned.plans.grid.num_replicas(), planning::hash_of(planned.plans)));
+  if (const Status proof = planning::prove(planned.plans, capacity); !proof) return proof.error();
+  say("proved the plan on symbolic rows");
+
+  const auto pages = pages_per_replica(config, *described);
+  if (!pages) return pages.error();
+  SchedulerLimits limits{.shape = planning::step_shape(planned.plans.grid, capacity),
+                         .max_running_requests = planned.configuration.max_running_requests,
+                         .max_queued_requests = config.max_queued_requests,
+                         .chunked_prefill_size = planned.configuration.chunked_prefill_size,
+                         .page_size = config.page_size,
+                         .pages_per_replica = static_cast<int32_t>(*pages),
+                         .context_length = planned.model.context_length};
+  if (const Status status = check_limits(limits); !status) return status.error();
+
+  auto checkpoint = Checkpoint::open(config.model_directory);
+  if (!checkpoint) return checkpoint.error();
+  say(fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
+  EngineParts parts{.model = planned.model,
+                    .limits = limits,
+                    .plan_text = plan_text(planned),
+                    .plan_json = plan_json(planned),
+                    .num_valid_tokens = config.num_valid_tokens};
+  auto executor = make_rank_executor(
+      {.plans = std::make_shared<planning::Plans>(planned.plans),
+       .stages = planned.configuration.stages,
+       .shape = limits.shape,
+       .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
+       .description = described->description,
+       .options = {
+           .vocab = planned.model.vocab,
+           .hidden = planned.shape.hidden,
+           .page_size = limits.page_size,
+           .pages_per_replica = limits.pages_per_replica,
+           .cache_dtype = config.cache_type == CacheType::kF32 ? DType::kF32 : DType::kBF16,
+           .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000))}});
+  if (!executor) return executor.error();
+  say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
+  try {
+    warm_up(**executor, limits.shape, limits);
+  } catch (const Fatal& failure) {
+    return Error{ErrorCode::kInternal, fmt::format("warm-up failed: {}", failure.what()), ""};
+  }
+  say("warmed up");
+  parts.executor = std::move(executor).value();
+  return make_engine(std::move(parts));
+}
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,49 @@
+#pragma once
+// From flags and a checkpoint's folder to a running engine. For the cli; serving sees engine.h only.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/planning/configuration.h"
+#include "lockstep/runtime/engine.h"
+
+namespace lockstep::runtime {
+
+enum class CacheType : uint8_t { kF32, kBF16 };
+
+struct EngineConfig {
+  std::string model_directory;
+  std::string served_name;  // empty: the folder's name
+  planning::ParallelFlags parallel;
+  std::optional<int> context_length;        // --context-length: at most what the model was made for
+  std::optional<int64_t> max_total_tokens;  // --max-total-tokens: cached tokens of one replica
+  double mem_fraction_static =
+      0.4;                         // --mem-fraction-static: of the machine's memory, for all caches together
+  int page_size = 16;              // --page-size, tokens
+  int max_queued_requests = 1024;  // --max-queued-requests
+  CacheType cache_type = CacheType::kF32;  // --kv-cache-dtype
+  int num_valid_tokens = 0;                // ids that the tokenizer knows; 0: all
+  double deadline_seconds = 60;            // of one wait between ranks
+};
+
+// One line about what is being done, for people; may be empty.
+using Progress = std::function<void(std::string_view)>;
+
+// What a configuration solves to, without a weight read: for `lockstep plan` and `lockstep verify`.
+struct PlannedEngine {
+  ModelInfo model;
+  planning::ModelShape shape;
+  planning::Machine machine;
+  planning::Configuration configuration;
+  planning::Plans plans;
+};
+Result<PlannedEngine> plan_engine(const EngineConfig& config);
+std::string plan_text(const PlannedEngine& planned);
+Json plan_json(const PlannedEngine& planned);
+
+// Plans, proves, loads, warms up. Nothing of the weights is read before the configuration is solved and
+// proven.
+Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const Progress& progress = {});
+
+}  // namespace lockstep::runtime
