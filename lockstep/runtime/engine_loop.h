@@ -1,0 +1,25 @@
+#pragma once
+// The Engine over an Executor: one thread that admits, steps and delivers; everybody else leaves mail for it.
+// What loads a model (start.cc) calls make_engine(); nobody else includes this.
+#include <memory>
+#include <string>
+
+#include "lockstep/runtime/engine.h"
+#include "lockstep/runtime/scheduler/limits.h"
+#include "lockstep/runtime/step.h"
+
+namespace lockstep::runtime {
+
+struct EngineParts {
+  ModelInfo model;  // its context_length is replaced by that of the limits, which is what this engine allows
+  SchedulerLimits limits;  // check_limits() has passed
+  std::unique_ptr<Executor> executor;
+  std::string plan_text;
+  Json plan_json;
+  int num_valid_tokens = 0;  // ids at or above are in no tokenizer and never drawn; 0: all are valid
+};
+
+// Destroying the engine cancels what is open, once the step that runs has returned.
+std::unique_ptr<Engine> make_engine(EngineParts parts);
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,30 @@
+#pragma once
+// What admission allows. Everything that the executor sizes follows from these numbers, and the scheduler
+// cannot form a step beyond them.
+#include <cstdint>
+
+#include "lockstep/base/check.h"
+#include "lockstep/planning/step_plan.h"
+
+namespace lockstep::runtime {
+
+struct SchedulerLimits {
+  planning::StepShape shape;           // its capacity is per replica and step
+  int32_t max_running_requests = 1;    // whole engine
+  int32_t max_queued_requests = 1024;  // whole engine: accepted beyond max_running_requests
+  int32_t chunked_prefill_size = 512;  // prompt rows of one replica and step
+  int32_t page_size = 16;              // tokens
+  int32_t pages_per_replica = 1;
+  int32_t context_length = 4096;  // tokens of prompt and output together
+
+  // Running at once, over all replicas.
+  int32_t max_running() const;
+  // The tokens, prompt and output, that one sequence can grow to: by the context, or by the whole cache of a
+  // replica.
+  int32_t max_sequence_tokens() const;
+};
+
+// Numbers that cannot work together; Error::field is the flag to change.
+Status check_limits(const SchedulerLimits& limits);
+
+}  // namespace lockstep::runtime

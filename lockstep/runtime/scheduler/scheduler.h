@@ -1,0 +1,97 @@
+#pragma once
+// Who runs next: forms every step from the waiting and running sequences of all attention replicas. Pure: one
+// thread, no clock, no randomness; the same calls give the same steps. For the step loop only.
+//
+// A step carries one decode row for each sequence that generates and prompt rows within the budget, first
+// come first served. Pages are taken as a sequence grows; when a replica has none left its youngest running
+// sequence is preempted, which frees its pages and computes it again later.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/runtime/kv_cache/page_pool.h"
+#include "lockstep/runtime/scheduler/limits.h"
+#include "lockstep/runtime/scheduler/sequence.h"
+#include "lockstep/runtime/step.h"
+
+namespace lockstep::runtime {
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerLimits& limits);  // limits that check_limits() refuses are a bug
+
+  // Ids ascend from call to call: order of arrival. The prompt is one that check_request() lets through.
+  void add(NewSequence sequence);
+
+  // The next step, or none when there is no sequence. After it comes commit() or abandon() before anything
+  // else.
+  std::optional<StepInput> next();
+  void commit();   // the step ran: its rows are in the cache
+  void abandon();  // it failed: what the cache holds of its sequences is unknown, so they can only be removed
+
+  // The token drawn after the last one of a running sequence, all of which is cached.
+  void append(RequestId id, int32_t token);
+  // Ended or cancelled, wherever it is: pages and slot are free again.
+  void remove(RequestId id);
+
+  bool empty() const { return sequences_.empty(); }
+  const Sequence& sequence(RequestId id) const;
+  int32_t num_running() const { return num_running_; }
+  uint64_t num_preemptions() const { return num_preemptions_; }
+  ReplicaStats replica_stats(int replica) const;
+
+  // With no sequence left, every page and slot is free.
+  void check_idle() const;
+  // Everything that must hold between steps, for tests: costs a pass over all pages and sequences.
+  void check_invariants() const;
+
+ private:
+  // What is left of a replica's capacity in the step that is being formed.
+  struct Budget {
+    int32_t rows = 0, prompt_rows = 0, logit_rows = 0;
+  };
+  struct Replica {
+    explicit Replica(const SchedulerLimits& limits);
+    PagePool pool;
+    std::map<RequestId, Sequence*> waiting, running;  // oldest first
+    std::vector<RequestId> slots;                     // who has it; 0 is free
+    int64_t num_tokens = 0;                           // of all its sequences: its load
+    Budget budget;
+  };
+  enum class Phase : uint8_t { kBetweenSteps, kInStep };
+
+  Replica& home(const Sequence& sequence) { return replicas_[static_cast<size_t>(sequence.replica)]; }
+  Sequence& find(RequestId id);
+  int32_t least_loaded() const;
+
+  void plan_decodes(Replica& replica);
+  void plan_prompts(Replica& replica);
+  void admit_waiting();
+  int32_t prompt_rows(const Replica& replica, const Sequence& sequence) const;
+  void plan(Replica& replica, Sequence& sequence, int32_t num_rows);
+
+  bool can_start(const Replica& replica, const Sequence& sequence) const;
+  bool has_pages_for(const Replica& replica, const Sequence& sequence) const;
+  void start(Sequence& sequence);
+  bool start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& blocked);
+  void stop(Sequence& sequence);  // gives up pages and slot
+  void preempt(Replica& replica, Sequence& sequence);
+  int32_t num_pages_wanted(const Sequence& sequence) const;
+
+  StepInput build();
+  planning::ReplicaCounts fill(const Replica& replica, std::vector<SequenceRows>& rows) const;
+
+  SchedulerLimits limits_;
+  std::vector<Replica> replicas_;
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+  Phase phase_ = Phase::kBetweenSteps;
+  RequestId last_id_ = 0;
+  uint64_t num_steps_ = 0;
+  uint64_t num_preemptions_ = 0;
+  int32_t num_running_ = 0;
+};
+
+}  // namespace lockstep::runtime

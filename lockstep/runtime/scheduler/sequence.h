@@ -1,0 +1,51 @@
+#pragma once
+// What the scheduler knows of one request: its tokens, how far the cache holds them, its pages. No sampling,
+// no sink.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "lockstep/runtime/step.h"
+
+namespace lockstep::runtime {
+
+// What is handed to Scheduler::add.
+struct NewSequence {
+  RequestId id = 0;
+  std::vector<int32_t> prompt;
+  WantedLogits prompt_logits = WantedLogits::kLast;  // kAll: of every prompt position
+  std::optional<int> replica;                        // none: the scheduler chooses
+};
+
+struct Sequence {
+  RequestId id = 0;
+  int32_t replica = 0;
+  bool is_pinned = false;  // the request named its replica
+  bool is_running = false;
+  std::vector<int32_t> tokens;  // the prompt, then what was drawn
+  int32_t num_prompt = 0;
+  int32_t num_to_score = 0;  // prompt positions whose logits are wanted, the last one's apart
+  int32_t num_scored = 0;    // of these, done; stays when the sequence is preempted
+  int32_t num_cached = 0;    // tokens that the cache holds
+  int32_t num_planned = 0;   // rows in the step that is being formed or run
+  int32_t slot = -1;         // while running
+  std::vector<int32_t> pages;
+
+  int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t num_pending() const { return num_tokens() - num_cached; }
+  // Only the token drawn last is missing from the cache.
+  bool decodes() const { return num_pending() == 1 && num_tokens() > num_prompt; }
+
+  // The logits that the next `num_rows` rows are wanted for. A scored part that is computed again is not
+  // scored twice.
+  WantedLogits wanted(int32_t num_rows) const {
+    if (num_scored < num_to_score && num_cached >= num_scored) return WantedLogits::kAll;
+    return num_rows == num_pending() ? WantedLogits::kLast : WantedLogits::kNone;
+  }
+};
+
+constexpr int32_t num_logit_rows(WantedLogits wanted, int32_t num_rows) {
+  return wanted == WantedLogits::kAll ? num_rows : wanted == WantedLogits::kLast ? 1 : 0;
+}
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,99 @@
+// The part of the scheduler that writes down a planned step, and the checks of its books.
+#include <algorithm>
+#include <set>
+
+#include "lockstep/runtime/scheduler/scheduler.h"
+
+namespace lockstep::runtime {
+namespace {
+
+SequenceRows rows_of(const Sequence& sequence, int32_t page_size) {
+  const auto begin = sequence.tokens.begin() + sequence.num_cached;
+  const int32_t context = sequence.num_cached + sequence.num_planned;
+  return {.id = sequence.id,
+          .kind = sequence.decodes() ? RowKind::kDecode : RowKind::kPrompt,
+          .wanted = sequence.wanted(sequence.num_planned),
+          .token_ids = {begin, begin + sequence.num_planned},
+          .context = context,
+          .page_table = {sequence.pages.begin(), sequence.pages.begin() + num_pages_for(context, page_size)},
+          .slot = sequence.slot};
+}
+
+}  // namespace
+
+// Decode rows first, then prompts, each oldest first: kernels for either kind then see a range of rows.
+planning::ReplicaCounts Scheduler::fill(const Replica& replica, std::vector<SequenceRows>& rows) const {
+  planning::ReplicaCounts counts;
+  for (const RowKind kind : {RowKind::kDecode, RowKind::kPrompt}) {
+    for (const auto& [id, sequence] : replica.running) {
+      if (sequence->num_planned == 0 || sequence->decodes() != (kind == RowKind::kDecode)) continue;
+      rows.push_back(rows_of(*sequence, limits_.page_size));
+      const int32_t end = counts.num_target_rows + sequence->num_planned;
+      for (int32_t row = end - num_logit_rows(rows.back().wanted, sequence->num_planned); row < end; ++row)
+        counts.logit_rows.push_back(row);
+      counts.num_target_rows = end;
+      ++counts.num_requests;
+    }
+  }
+  return counts;
+}
+
+StepInput Scheduler::build() {
+  StepInput input;
+  input.replicas.resize(replicas_.size());
+  std::vector<planning::ReplicaCounts> counts;
+  int64_t num_rows = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    counts.push_back(fill(replicas_[i], input.replicas[i]));
+    num_rows += counts.back().num_target_rows;
+  }
+  LOCKSTEP_CHECK(num_rows > 0, "{} sequences are open and none can advance", sequences_.size());
+  input.plan = planning::make_step_plan(num_steps_++, limits_.shape, std::move(counts));
+  return input;
+}
+
+void Scheduler::check_idle() const {
+  LOCKSTEP_CHECK_EQ(sequences_.size(), size_t{0});
+  LOCKSTEP_CHECK_EQ(num_running_, 0);
+  for (const Replica& replica : replicas_) {
+    LOCKSTEP_CHECK_EQ(replica.pool.num_used(), 0);
+    LOCKSTEP_CHECK_EQ(replica.num_tokens, 0);
+    LOCKSTEP_CHECK_EQ(replica.waiting.size() + replica.running.size(), size_t{0});
+    LOCKSTEP_CHECK_EQ(std::count(replica.slots.begin(), replica.slots.end(), RequestId{0}),
+                      static_cast<std::ptrdiff_t>(replica.slots.size()));
+  }
+}
+
+void Scheduler::check_invariants() const {
+  size_t num_listed = 0;
+  int32_t num_running = 0;
+  for (const Replica& replica : replicas_) {
+    int64_t num_tokens = 0, num_pages = 0;
+    std::set<int32_t> slots;
+    for (const auto* list : {&replica.waiting, &replica.running}) {
+      num_listed += list->size();
+      for (const auto& [id, sequence] : *list) {
+        const bool runs = list == &replica.running;
+        LOCKSTEP_CHECK_EQ(sequence->is_running, runs);
+        LOCKSTEP_CHECK_EQ(&replicas_[static_cast<size_t>(sequence->replica)] == &replica, true);
+        LOCKSTEP_CHECK_LE(sequence->num_cached, sequence->num_tokens());
+        LOCKSTEP_CHECK_LE(int64_t{sequence->num_cached},
+                          static_cast<int64_t>(sequence->pages.size()) * limits_.page_size);
+        for (const int32_t page : sequence->pages) LOCKSTEP_CHECK_EQ(replica.pool.owner_of(page), id);
+        if (runs)
+          LOCKSTEP_CHECK(slots.insert(sequence->slot).second, "slot {} is taken twice", sequence->slot);
+        num_tokens += sequence->num_tokens();
+        num_pages += static_cast<int64_t>(sequence->pages.size());
+      }
+    }
+    LOCKSTEP_CHECK_EQ(num_tokens, replica.num_tokens);
+    LOCKSTEP_CHECK_EQ(num_pages, int64_t{replica.pool.num_used()});
+    LOCKSTEP_CHECK_LE(replica.running.size(), replica.slots.size());
+    num_running += static_cast<int32_t>(replica.running.size());
+  }
+  LOCKSTEP_CHECK_EQ(num_listed, sequences_.size());
+  LOCKSTEP_CHECK_EQ(num_running, num_running_);
+  LOCKSTEP_CHECK_LE(num_running, limits_.max_running());
+}
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,207 @@
+#include "lockstep/runtime/step_loop.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "lockstep/base/log.h"
+#include "lockstep/runtime/sampler/sampler.h"
+
+namespace lockstep::runtime {
+namespace {
+
+NewSequence sequence_of(RequestId id, const Request& request) {
+  return {.id = id,
+          .prompt = request.prompt,
+          .prompt_logits = request.prompt_top_logits > 0 ? WantedLogits::kAll : WantedLogits::kLast,
+          .replica = request.replica};
+}
+
+DrawState draw_state_of(const Request& request, uint64_t seed, const std::vector<int32_t>& eos_token_ids) {
+  DrawState state{.params = request.sampling,
+                  .seed = seed,
+                  .num_top_logprobs = request.num_top_logprobs,
+                  .prompt_top_logits = request.prompt_top_logits,
+                  .num_prompt = static_cast<int32_t>(request.prompt.size()),
+                  .max_new_tokens = request.max_new_tokens,
+                  .min_new_tokens = request.min_new_tokens};
+  state.ending_ids = request.stop_token_ids;
+  if (!request.ignore_eos)
+    state.ending_ids.insert(state.ending_ids.end(), eos_token_ids.begin(), eos_token_ids.end());
+  if (uses_token_counts(request.sampling)) state.counts = TokenCounts(request.prompt);
+  return state;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(StepLoopConfig config, Executor& executor)
+    : config_(std::move(config)), executor_(executor), scheduler_(config_.limits) {
+  totals_.num_ranks = config_.limits.shape.num_replicas * config_.limits.shape.ranks_per_replica;
+  totals_.last_step_rows.assign(static_cast<size_t>(totals_.num_ranks), 0);
+}
+
+void StepLoop::admit(AcceptedRequest accepted) {
+  auto made = std::make_unique<OpenRequest>();
+  OpenRequest& request = *made;
+  request.id = accepted.id;
+  request.sink = std::make_shared<const EventSink>(std::move(accepted.sink));
+  open_.emplace(accepted.id,
+                std::move(made));  // first of all: should the rest fail, fail_all() still ends it
+  request.draw = draw_state_of(accepted.request, accepted.seed, config_.eos_token_ids);
+  scheduler_.add(sequence_of(accepted.id, accepted.request));
+}
+
+void StepLoop::cancel(RequestId id) {
+  if (const auto found = open_.find(id); found != open_.end())
+    finish(*found->second, FinishReason::kCancelled, {});
+}
+
+void StepLoop::cancel_all() {
+  while (!open_.empty()) cancel(open_.begin()->first);
+}
+
+void StepLoop::fail_all(const std::string& reason) {
+  scheduler_.abandon();
+  for (; !open_.empty(); open_.erase(open_.begin())) {
+    const OpenRequest& request = *open_.begin()->second;
+    try {
+      scheduler_.remove(request.id);
+    } catch (const std::exception& e) {  // the scheduler's books are what broke
+      log_error("request {} was not removed: {}", request.id, e.what());
+    }
+    ++totals_.requests_failed;
+    post(request.sink, {.id = request.id, .finish = FinishReason::kError, .error = reason});
+  }
+}
+
+void StepLoop::refuse(AcceptedRequest accepted, FinishReason finish, std::string error) {
+  ++(finish == FinishReason::kError ? totals_.requests_failed : totals_.requests_cancelled);
+  post(std::make_shared<const EventSink>(std::move(accepted.sink)),
+       {.id = accepted.id, .finish = finish, .error = std::move(error)});
+}
+
+void StepLoop::step() {
+  const std::optional<StepInput> input = scheduler_.next();
+  LOCKSTEP_CHECK(input.has_value(), "no step was formed for {} open requests", open_.size());
+  const StepDraws::FindState find_state = [this](RequestId id) -> const DrawState& {
+    return open_.at(id)->draw;
+  };
+  StepDraws draws(*input, config_.vocabulary, find_state);
+  const auto begin = std::chrono::steady_clock::now();
+  executor_.run(*input, [&draws](const LogitRow& row) { draws.take(row); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  draws.finish();
+  scheduler_.commit();
+  ++totals_.steps;
+  totals_.last_step_seconds = seconds.count();
+  totals_.last_step_rows.assign(input->plan.rows_per_home.begin(), input->plan.rows_per_home.end());
+  for (size_t replica = 0; replica < input->replicas.size(); ++replica) {
+    const std::vector<SequenceRows>& sequences = input->replicas[replica];
+    for (size_t i = 0; i < sequences.size(); ++i)
+      commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
+  }
+}
+
+void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
+  if (results.empty()) return;
+  OpenRequest& request = *open_.at(rows.id);
+  const auto faulty =
+      std::find_if(results.begin(), results.end(), [](const RowResult& r) { return !r.fault.empty(); });
+  if (faulty != results.end()) return finish(request, FinishReason::kError, {.error = faulty->fault});
+  if (rows.wanted == WantedLogits::kAll) {
+    take_scores(request, results);
+    if (rows.context < request.draw.num_prompt) return;
+  }
+  Event event;
+  if (!request.has_prompt_done) {
+    request.has_prompt_done = true;
+    totals_.prompt_tokens += static_cast<uint64_t>(request.draw.num_prompt);
+    if (request.draw.prompt_top_logits > 0) event.prompt_scores = std::move(request.scores);
+  }
+  if (request.draw.max_new_tokens == 0) return finish(request, FinishReason::kLength, std::move(event));
+  take_token(request, std::move(results.back().token), std::move(event));
+}
+
+void StepLoop::take_scores(OpenRequest& request, std::span<RowResult> results) {
+  for (RowResult& result : results) {
+    std::vector<int32_t>& ids = request.scores.top_ids.emplace_back();
+    std::vector<float>& logits = request.scores.top_logits.emplace_back();
+    for (const Entry& entry : result.top) {
+      ids.push_back(entry.idx);
+      logits.push_back(entry.value);
+    }
+  }
+  request.scores.last_logits = std::move(results.back().last_logits);
+}
+
+void StepLoop::take_token(OpenRequest& request, OutputToken token, Event event) {
+  DrawState& draw = request.draw;
+  const int32_t id = token.token_id;
+  const bool is_ending =
+      std::find(draw.ending_ids.begin(), draw.ending_ids.end(), id) != draw.ending_ids.end();
+  if (is_ending) {
+    LOCKSTEP_CHECK_GE(draw.num_output, draw.min_new_tokens);  // barred until then
+    event.stop_token_id = id;
+    return finish(request, FinishReason::kStop, std::move(event));
+  }
+  event.tokens.push_back(std::move(token));
+  ++draw.num_output;
+  ++totals_.output_tokens;
+  if (uses_token_counts(draw.params)) draw.counts.add_output(id);
+  const bool is_full = draw.num_prompt + draw.num_output >= config_.limits.max_sequence_tokens();
+  if (is_full || draw.num_output >= draw.max_new_tokens)
+    return finish(request, FinishReason::kLength, std::move(event));
+  scheduler_.append(request.id, id);
+  event.id = request.id;
+  post(request.sink, std::move(event));
+}
+
+void StepLoop::finish(OpenRequest& request, FinishReason reason, Event event) {
+  event.id = request.id;
+  event.finish = reason;
+  if (reason == FinishReason::kError) {
+    log_warning("request {} failed after {} tokens: {}", request.id, request.draw.num_output, event.error);
+    ++totals_.requests_failed;
+  } else {
+    log_debug("request {} ended after {} tokens, reason {}", request.id, request.draw.num_output,
+              static_cast<int>(reason));
+    ++(reason == FinishReason::kCancelled ? totals_.requests_cancelled : totals_.requests_finished);
+  }
+  post(request.sink, std::move(event));
+  const RequestId id = request.id;
+  open_.erase(id);
+  scheduler_.remove(id);
+}
+
+void StepLoop::post(const std::shared_ptr<const EventSink>& sink, Event event) {
+  outbox_.push_back({sink, std::move(event)});
+}
+
+void StepLoop::deliver() {
+  while (!outbox_.empty()) {
+    const Outgoing out = std::move(outbox_.front());
+    outbox_.pop_front();  // before the call: nothing is delivered twice, whatever the call does
+    const bool is_final = out.event.finish != FinishReason::kNotFinished;
+    num_ended_ += is_final ? 1 : 0;
+    std::string fault = "an exception of unknown type";
+    try {
+      (*out.sink)(out.event);
+      continue;
+    } catch (const std::exception& e) {
+      fault = e.what();
+    } catch (...) {
+    }
+    log_error("the sink of request {} threw: {}{}", out.event.id, fault,
+              is_final ? "" : "; the request is cancelled");
+    if (!is_final) cancel(out.event.id);
+  }
+}
+
+EngineStats StepLoop::stats() const {
+  EngineStats stats = totals_;
+  for (int replica = 0; replica < config_.limits.shape.num_replicas; ++replica)
+    stats.replicas.push_back(scheduler_.replica_stats(replica));
+  stats.preemptions = scheduler_.num_preemptions();
+  return stats;
+}
+
+}  // namespace lockstep::runtime

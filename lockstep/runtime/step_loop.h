@@ -1,0 +1,86 @@
+#pragma once
+// The engine without threads: requests in, one step at a time, events out. The engine loop drives it from its
+// thread; tests drive it directly. Requests have passed check_request(); all calls come from one thread.
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/engine.h"
+#include "lockstep/runtime/sampler/step_draws.h"
+#include "lockstep/runtime/scheduler/scheduler.h"
+#include "lockstep/runtime/step.h"
+
+namespace lockstep::runtime {
+
+struct AcceptedRequest {
+  RequestId id = 0;  // ascending from one to the next
+  Request request;
+  EventSink sink;
+  uint64_t seed = 0;  // the request's, or one made for it
+};
+
+struct StepLoopConfig {
+  SchedulerLimits limits;
+  Vocabulary vocabulary;
+  std::vector<int32_t> eos_token_ids;
+};
+
+class StepLoop {
+ public:
+  StepLoop(StepLoopConfig config, Executor& executor);
+
+  void admit(AcceptedRequest accepted);
+  void cancel(RequestId id);  // unknown ids are ignored
+  void cancel_all();
+  // Every open request ends with kError. The scheduler may be in any state.
+  void fail_all(const std::string& reason);
+  // One that was accepted and will not be admitted.
+  void refuse(AcceptedRequest accepted, FinishReason finish, std::string error);
+
+  bool idle() const { return open_.empty(); }
+  // Runs one step; not when idle. What the executor throws passes through, and then only fail_all() may
+  // follow.
+  void step();
+
+  // Events wait until they are delivered, so that statistics can be published first. A sink that throws loses
+  // its request.
+  void deliver();
+  uint64_t num_ended() const { return num_ended_; }  // final events delivered
+
+  // All but requests_accepted.
+  EngineStats stats() const;
+  const Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  struct OpenRequest {
+    RequestId id = 0;
+    std::shared_ptr<const EventSink> sink;
+    DrawState draw;
+    PromptScores scores;
+    bool has_prompt_done = false;
+  };
+  struct Outgoing {
+    std::shared_ptr<const EventSink> sink;
+    Event event;
+  };
+
+  void commit(const SequenceRows& rows, std::span<RowResult> results);
+  void take_scores(OpenRequest& request, std::span<RowResult> results);
+  void take_token(OpenRequest& request, OutputToken token, Event event);
+  void finish(OpenRequest& request, FinishReason reason, Event event);
+  void post(const std::shared_ptr<const EventSink>& sink, Event event);
+
+  StepLoopConfig config_;
+  Executor& executor_;
+  Scheduler scheduler_;
+  std::map<RequestId, std::unique_ptr<OpenRequest>>
+      open_;  // by age, so that ends come in the same order every time
+  std::deque<Outgoing> outbox_;
+  EngineStats totals_;
+  uint64_t num_ended_ = 0;
+};
+
+}  // namespace lockstep::runtime

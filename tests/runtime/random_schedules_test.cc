@@ -1,0 +1,206 @@
+// Thousands of random schedules over tiny caches: whatever the interleaving of arrivals, cancellations,
+// chunks and preemptions, each request says what it says alone. A failure prints the schedule's seed;
+// LOCKSTEP_SCHEDULE_SEED=n runs that one schedule.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "lockstep/runtime/scheduler/request_check.h"
+#include "lockstep/runtime/step_loop.h"
+#include "tests/runtime/unscheduled.h"
+
+namespace lockstep::runtime {
+namespace {
+
+constexpr int kVocab = 24;
+
+class Chance {
+ public:
+  explicit Chance(uint64_t seed) : engine_(seed) {}
+  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  bool one_in(int n) { return between(1, n) == 1; }
+  float real(float low, float high) { return std::uniform_real_distribution<float>(low, high)(engine_); }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+SchedulerLimits random_limits(Chance& chance) {
+  SchedulerLimits limits;
+  limits.shape.num_replicas = chance.between(1, 3);
+  limits.shape.ranks_per_replica = chance.between(1, 3);
+  planning::Capacity& capacity = limits.shape.capacity;
+  capacity.max_requests = chance.between(1, 5);
+  const int32_t quantum = limits.shape.row_quantum();
+  capacity.max_rows = planning::round_up(capacity.max_requests + chance.between(0, 12), quantum);
+  capacity.max_decode_rows = planning::round_up(capacity.max_requests, quantum);
+  capacity.max_logit_rows = capacity.max_requests + chance.between(0, 6);
+  limits.max_running_requests = chance.between(1, limits.shape.num_replicas * capacity.max_requests + 2);
+  limits.chunked_prefill_size = chance.between(1, 12);
+  limits.page_size = chance.between(1, 5);
+  limits.pages_per_replica = chance.one_in(2) ? chance.between(2, 6) : chance.between(2, 16);
+  limits.context_length = chance.between(4, 40);
+  return limits;
+}
+
+SamplingParams random_sampling(Chance& chance) {
+  SamplingParams params;
+  params.temperature = chance.one_in(3) ? 0 : chance.real(0.3f, 2);
+  if (chance.one_in(3)) params.top_k = chance.between(1, kVocab);
+  if (chance.one_in(3)) params.top_p = chance.real(0.1f, 1);
+  if (chance.one_in(4)) params.min_p = chance.real(0, 0.3f);
+  if (chance.one_in(4)) params.repetition_penalty = chance.real(0.8f, 1.5f);
+  if (chance.one_in(4)) params.presence_penalty = chance.real(-1, 1);
+  if (chance.one_in(4)) params.frequency_penalty = chance.real(-1, 1);
+  if (chance.one_in(4)) params.logit_bias = {{chance.between(0, kVocab - 1), chance.real(-5, 5)}};
+  return params;
+}
+
+Request random_request(Chance& chance, const SchedulerLimits& limits) {
+  Request request;
+  const int longest = std::max(1, limits.max_sequence_tokens());
+  const int length = chance.one_in(3) ? chance.between(1, longest) : chance.between(1, std::min(longest, 8));
+  for (int i = 0; i < length; ++i) request.prompt.push_back(chance.between(0, kVocab - 1));
+  request.sampling = random_sampling(chance);
+  request.max_new_tokens = chance.one_in(6) ? 0 : chance.between(1, 20);
+  if (chance.one_in(4)) request.min_new_tokens = chance.between(0, request.max_new_tokens);
+  if (chance.one_in(3))
+    request.stop_token_ids = {chance.between(0, kVocab - 1), chance.between(0, kVocab - 1)};
+  request.ignore_eos = chance.one_in(2);
+  request.num_top_logprobs = chance.between(-1, 3);
+  request.prompt_top_logits = chance.one_in(4) ? chance.between(1, 3) : 0;
+  if (chance.one_in(3)) request.replica = chance.between(0, limits.shape.num_replicas - 1);
+  return request;
+}
+
+struct Submitted {
+  Request request;
+  uint64_t seed = 0;
+  Recorder recorder;
+  bool was_cancelled = false;
+};
+
+// What the schedules went through, so that a generator that lost its teeth is noticed.
+struct Coverage {
+  uint64_t preemptions = 0, requests = 0, cancelled = 0, scored = 0, mixed_steps = 0, idle_replicas = 0,
+           refused = 0;
+  uint64_t output_tokens = 0;
+};
+
+class Schedule {
+ public:
+  explicit Schedule(uint64_t seed)
+      : chance_(seed),
+        limits_(random_limits(chance_)),
+        model_(scripted_model(kVocab, limits_.context_length)),
+        executor_(limits_, kVocab),
+        loop_({limits_, {.num_logits = kVocab}, model_.eos_token_ids}, executor_) {}
+
+  void play(Coverage& coverage) {
+    ASSERT_TRUE(check_limits(limits_).ok());
+    const int num_requests = chance_.between(1, 14);
+    while (static_cast<int>(submitted_.size()) < num_requests || !loop_.idle()) {
+      ASSERT_LT(executor_.num_steps, 20000) << "somebody starves";
+      const bool may_submit = static_cast<int>(submitted_.size()) < num_requests;
+      if (may_submit && chance_.one_in(2))
+        submit(coverage);
+      else if (chance_.one_in(15) && !submitted_.empty())
+        cancel_one();
+      else if (!loop_.idle())
+        step();
+      loop_.scheduler().check_invariants();
+    }
+    loop_.scheduler().check_idle();
+    check(coverage);
+  }
+
+ private:
+  void submit(Coverage& coverage) {
+    Request request = random_request(chance_, limits_);
+    if (!check_request(request, model_, limits_)) {
+      ++coverage.refused;
+      return;
+    }
+    Submitted& made = submitted_[next_id_];
+    made.request = request;
+    made.seed = static_cast<uint64_t>(chance_.between(0, 1 << 30));
+    loop_.admit({next_id_, request, made.recorder, made.seed});
+    ++next_id_;
+  }
+
+  void cancel_one() {
+    const auto id = static_cast<RequestId>(chance_.between(1, static_cast<int>(next_id_) - 1));
+    submitted_[id].was_cancelled = true;
+    loop_.cancel(id);
+    loop_.deliver();
+  }
+
+  void step() {
+    loop_.step();
+    loop_.deliver();
+  }
+
+  void check(Coverage& coverage) {
+    for (const auto& [id, made] : submitted_) {
+      SCOPED_TRACE(fmt::format("request {} with a prompt of {}", id, made.request.prompt.size()));
+      const Outcome& outcome = made.recorder.outcome();
+      ASSERT_NE(outcome.finish, FinishReason::kNotFinished);
+      EXPECT_TRUE(made.was_cancelled || outcome.finish != FinishReason::kCancelled);
+      expect_as_unscheduled(outcome, unscheduled(made.request, made.seed, model_, limits_));
+      coverage.cancelled += outcome.finish == FinishReason::kCancelled ? 1 : 0;
+      coverage.scored += outcome.scores ? 1 : 0;
+      coverage.output_tokens += outcome.tokens.size();
+    }
+    const EngineStats stats = loop_.stats();
+    EXPECT_EQ(stats.requests_finished + stats.requests_cancelled + stats.requests_failed, submitted_.size());
+    EXPECT_EQ(loop_.num_ended(), submitted_.size());
+    coverage.requests += submitted_.size();
+    coverage.preemptions += stats.preemptions;
+    coverage.mixed_steps += static_cast<uint64_t>(executor_.num_mixed_steps);
+    coverage.idle_replicas += static_cast<uint64_t>(executor_.num_idle_replicas);
+  }
+
+  Chance chance_;
+  SchedulerLimits limits_;
+  ModelInfo model_;
+  ScriptedExecutor executor_;
+  StepLoop loop_;
+  std::map<RequestId, Submitted> submitted_;
+  RequestId next_id_ = 1;
+};
+
+// contract: request.text-alone
+// contract: cache.one-owner
+// contract: cache.all-returned
+// contract: step.within-capacity
+// contract: schedule.no-starvation
+TEST(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
+  uint64_t first = 1, last = 8000;
+  if (const char* chosen = std::getenv("LOCKSTEP_SCHEDULE_SEED"))
+    first = last = std::strtoull(chosen, nullptr, 10);
+  Coverage coverage;
+  for (uint64_t seed = first; seed <= last && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("LOCKSTEP_SCHEDULE_SEED={}", seed));
+    try {
+      Schedule(seed).play(coverage);
+    } catch (const std::exception& e) {
+      FAIL() << e.what();
+    }
+  }
+  if (first == last) return;
+  EXPECT_GT(coverage.requests, 20000U);
+  EXPECT_GT(coverage.output_tokens, 50000U);
+  EXPECT_GT(coverage.preemptions, 2000U);
+  EXPECT_GT(coverage.cancelled, 1000U);
+  EXPECT_GT(coverage.scored, 2000U);
+  EXPECT_GT(coverage.mixed_steps, 5000U);
+  EXPECT_GT(coverage.idle_replicas, 5000U);
+  EXPECT_GT(coverage.refused, 100U);
+  RecordProperty("preemptions", std::to_string(coverage.preemptions));
+  RecordProperty("output_tokens", std::to_string(coverage.output_tokens));
+}
+
+}  // namespace
+}  // namespace lockstep::runtime

@@ -1,0 +1,398 @@
+#include "lockstep/runtime/scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace lockstep::runtime {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Roomy unless a test says otherwise.
+SchedulerLimits roomy() {
+  SchedulerLimits limits;
+  limits.shape.num_replicas = 1;
+  limits.shape.capacity = {.max_requests = 8, .max_rows = 64, .max_decode_rows = 8, .max_logit_rows = 64};
+  limits.max_running_requests = 64;
+  limits.chunked_prefill_size = 64;
+  limits.page_size = 4;
+  limits.pages_per_replica = 64;
+  limits.context_length = 128;
+  return limits;
+}
+
+NewSequence prompt_of(RequestId id, int length) {
+  NewSequence sequence{.id = id};
+  for (int i = 0; i < length; ++i) sequence.prompt.push_back(i);
+  return sequence;
+}
+
+// "3:PPP" is three prompt rows of request 3, "3:D" its decode row; then + for the last row's logits, * for
+// all.
+std::string text_of(const std::vector<SequenceRows>& sequences) {
+  std::string text;
+  for (const SequenceRows& rows : sequences) {
+    text += fmt::format("{}{}:{}{}", text.empty() ? "" : " ", rows.id,
+                        std::string(rows.token_ids.size(), rows.kind == RowKind::kDecode ? 'D' : 'P'),
+                        rows.wanted == WantedLogits::kAll    ? "*"
+                        : rows.wanted == WantedLogits::kLast ? "+"
+                                                             : "");
+  }
+  return text;
+}
+
+// Forms a step, runs it and draws a token for each sequence whose last known row is done.
+std::vector<std::string> play(Scheduler& scheduler) {
+  const std::optional<StepInput> input = scheduler.next();
+  if (!input) return {};
+  scheduler.commit();
+  std::vector<std::string> texts;
+  for (const std::vector<SequenceRows>& sequences : input->replicas) {
+    texts.push_back(text_of(sequences));
+    for (const SequenceRows& rows : sequences)
+      if (scheduler.sequence(rows.id).num_pending() == 0) scheduler.append(rows.id, 5);
+  }
+  scheduler.check_invariants();
+  return texts;
+}
+
+TEST(Scheduler, NoSequenceNoStep) {
+  Scheduler scheduler(roomy());
+  EXPECT_FALSE(scheduler.next().has_value());
+  scheduler.check_idle();
+}
+
+// contract: schedule.decode-and-chunks
+TEST(Scheduler, MixesDecodeRowsWithPromptChunksInOrderOfArrival) {
+  SchedulerLimits limits = roomy();
+  limits.chunked_prefill_size = 4;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 6));
+  scheduler.add(prompt_of(2, 3));
+  scheduler.add(prompt_of(3, 1));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PP+ 2:PP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:P+ 3:P+"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:D+"));
+}
+
+TEST(Scheduler, RowsCarryTokensContextAndPages) {
+  SchedulerLimits limits = roomy();
+  limits.chunked_prefill_size = 5;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 7));
+  const StepInput first = *scheduler.next();
+  scheduler.commit();
+  const StepInput second = *scheduler.next();
+  scheduler.commit();
+  const SequenceRows& a = first.replicas[0][0];
+  const SequenceRows& b = second.replicas[0][0];
+  EXPECT_THAT(a.token_ids, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(a.context, 5);
+  EXPECT_EQ(a.page_table.size(), 2U);
+  EXPECT_THAT(b.token_ids, ElementsAre(5, 6));
+  EXPECT_EQ(b.context, 7);
+  EXPECT_EQ(b.page_table, a.page_table);
+  EXPECT_EQ(b.slot, a.slot);
+  EXPECT_EQ(first.plan.step + 1, second.plan.step);
+  EXPECT_THAT(first.plan.counts[0].logit_rows, ElementsAre());
+  EXPECT_THAT(second.plan.counts[0].logit_rows, ElementsAre(1));
+}
+
+// contract: schedule.least-load
+TEST(Scheduler, ChoosesTheLeastLoadedReplicaByTokens) {
+  SchedulerLimits limits = roomy();
+  limits.shape.num_replicas = 3;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 5));  // 5 0 0
+  scheduler.add(prompt_of(2, 2));  // 5 2 0: ties go to the smaller index
+  scheduler.add(prompt_of(3, 3));  // 5 2 3
+  scheduler.add(prompt_of(4, 2));  // 5 4 3
+  scheduler.add(prompt_of(5, 1));  // 5 4 4
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPPP+", "2:PP+ 4:PP+", "3:PPP+ 5:P+"));
+  // Each has a token more now: 6, 6 and 6.
+  NewSequence pinned = prompt_of(6, 9);
+  pinned.replica = 2;
+  scheduler.add(std::move(pinned));
+  scheduler.remove(1);
+  scheduler.add(prompt_of(7, 1));
+  EXPECT_THAT(play(scheduler), ElementsAre("7:P+", "2:D+ 4:D+", "3:D+ 5:D+ 6:PPPPPPPPP+"));
+}
+
+// contract: schedule.idle-replicas
+TEST(Scheduler, AReplicaWithNothingTakesPartWithZeroRows) {
+  SchedulerLimits limits = roomy();
+  limits.shape.num_replicas = 2;
+  limits.shape.ranks_per_replica = 2;
+  Scheduler scheduler(limits);
+  NewSequence pinned = prompt_of(1, 3);
+  pinned.replica = 1;
+  scheduler.add(std::move(pinned));
+  const StepInput input = *scheduler.next();
+  ASSERT_EQ(input.replicas.size(), 2U);
+  EXPECT_TRUE(input.replicas[0].empty());
+  EXPECT_EQ(input.plan.counts[0].num_target_rows, 0);
+  EXPECT_THAT(input.plan.padded_rows, ElementsAre(0, 4));
+  EXPECT_THAT(input.plan.rows_per_home, ElementsAre(0, 0, 2, 2));
+}
+
+TEST(Scheduler, EnginesLimitOnRunningRequestsGoesToTheOldest) {
+  SchedulerLimits limits = roomy();
+  limits.shape.num_replicas = 2;
+  limits.max_running_requests = 2;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 4; ++id) scheduler.add(prompt_of(id, 2));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PP+", "2:PP+"));
+  EXPECT_EQ(scheduler.replica_stats(0).queued, 1);
+  scheduler.remove(2);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 3:PP+", "")) << "3 is older than 4, which waits where 2 ran";
+}
+
+// contract: schedule.moves-waiting
+TEST(Scheduler, AWaitingSequenceMovesToAReplicaThatCanStartItNow) {
+  SchedulerLimits limits = roomy();
+  limits.shape.num_replicas = 2;
+  limits.shape.capacity.max_requests = 1;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 9));
+  scheduler.add(prompt_of(2, 4));
+  scheduler.add(prompt_of(3, 4));  // to replica 1, behind 2
+  scheduler.add(prompt_of(4, 2));  // 9 and 8: to replica 1
+  play(scheduler);
+  EXPECT_EQ(scheduler.replica_stats(1).queued, 2);
+  scheduler.remove(1);
+  EXPECT_THAT(play(scheduler), ElementsAre("3:PPPP+", "2:D+")) << "replica 0 would idle otherwise";
+  EXPECT_EQ(scheduler.replica_stats(1).queued, 1) << "replica 0 is full again";
+}
+
+TEST(Scheduler, ASequenceThatNamedItsReplicaStaysThere) {
+  SchedulerLimits limits = roomy();
+  limits.shape.num_replicas = 2;
+  limits.shape.capacity.max_requests = 1;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 2; ++id) {
+    NewSequence pinned = prompt_of(id, 4);
+    pinned.replica = 1;
+    scheduler.add(std::move(pinned));
+  }
+  EXPECT_THAT(play(scheduler), ElementsAre("", "1:PPPP+"));
+  EXPECT_EQ(scheduler.replica_stats(1).queued, 1);
+}
+
+// contract: step.within-capacity
+TEST(Scheduler, DecodeRowsComeFirstAndPromptsTakeTheRowsThatAreLeft) {
+  SchedulerLimits limits = roomy();
+  limits.shape.ranks_per_replica = 2;
+  limits.shape.capacity = {.max_requests = 4, .max_rows = 6, .max_decode_rows = 4, .max_logit_rows = 4};
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 1));
+  scheduler.add(prompt_of(2, 1));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:P+ 2:P+"));
+  scheduler.add(prompt_of(3, 9));
+  scheduler.add(prompt_of(4, 9));
+  scheduler.add(prompt_of(5, 9));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:PPPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:PPPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:P+ 4:PPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:D+ 4:PPP"));
+}
+
+// contract: step.wanted-logits
+TEST(Scheduler, ScoredPromptsTakeChunksThatTheLogitRowsAllow) {
+  SchedulerLimits limits = roomy();
+  limits.shape.capacity = {.max_requests = 3, .max_rows = 16, .max_decode_rows = 4, .max_logit_rows = 4};
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 2));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PP+"));
+  NewSequence scored = prompt_of(2, 7);
+  scored.prompt_logits = WantedLogits::kAll;
+  scheduler.add(std::move(scored));
+  scheduler.add(prompt_of(3, 5));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:PPP* 3:PPPP"))
+      << "the last row of 3 would want a fifth logit row";
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:PPP*"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:P* 3:P+"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:D+"));
+}
+
+// contract: cache.youngest-preempted
+TEST(Scheduler, TheYoungestGivesUpItsPagesAndIsComputedAgain) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 4;  // 16 tokens
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 7));
+  scheduler.add(prompt_of(2, 6));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPPPPP+ 2:PPPPPP+"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+"));
+  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 4);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+")) << "the ninth token of 1 needs a page";
+  EXPECT_EQ(scheduler.num_preemptions(), 1U);
+  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 3);
+  EXPECT_EQ(scheduler.replica_stats(0).queued, 1);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+")) << "2 needs three pages, one is free";
+  scheduler.remove(1);
+  EXPECT_THAT(play(scheduler), ElementsAre("2:PPPPPPPP+")) << "its prompt and the two tokens drawn so far";
+  EXPECT_THAT(play(scheduler), ElementsAre("2:D+"));
+}
+
+// contract: cache.youngest-preempted
+TEST(Scheduler, TheYoungestPreemptsItselfWhenItIsTheOneInNeed) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 4;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 5));
+  scheduler.add(prompt_of(2, 7));
+  play(scheduler);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+")) << "the ninth token of 2 needs a page";
+  EXPECT_EQ(scheduler.num_preemptions(), 1U);
+}
+
+// A scored prompt that is computed again lets a younger sequence begin beside it. That one's growth then
+// takes the pages that the older one still needs, and its decode row, already planned, is taken out of the
+// step again.
+TEST(Scheduler, AnOlderPromptTakesThePagesOfAYoungerDecode) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 5;
+  limits.shape.capacity.max_requests = limits.shape.capacity.max_logit_rows = 2;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 2));
+  NewSequence scored = prompt_of(2, 14);
+  scored.prompt_logits = WantedLogits::kAll;
+  scheduler.add(std::move(scored));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PP+ 2:P*"));
+  for (int i = 2; i <= 8; ++i) EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:P*"));
+  for (int i = 9; i <= 11; ++i)
+    EXPECT_THAT(play(scheduler), ElementsAre("1:D+")) << "2 waits for a third page";
+  EXPECT_EQ(scheduler.num_preemptions(), 0U);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+"));
+  EXPECT_EQ(scheduler.num_preemptions(), 1U) << "1 needs a fourth page";
+  scheduler.remove(1);
+  scheduler.add(prompt_of(3, 3));
+  EXPECT_THAT(play(scheduler), ElementsAre("2:PPPPPPPP 3:PPP+")) << "eight positions are scored already";
+  for (int i = 1; i <= 4; ++i) EXPECT_THAT(play(scheduler), ElementsAre("3:D+ 2:P*"));
+  EXPECT_THAT(play(scheduler), ElementsAre("2:P*")) << "a fourth page for 2, from 3";
+  EXPECT_EQ(scheduler.num_preemptions(), 2U);
+  EXPECT_THAT(play(scheduler), ElementsAre("2:P*"));
+  EXPECT_THAT(play(scheduler), ElementsAre("2:D+"));
+  scheduler.remove(2);
+  EXPECT_THAT(play(scheduler), ElementsAre("3:PPPPPPPP+"));
+}
+
+// contract: cache.last-one-fits
+TEST(Scheduler, ASequenceMayFillTheWholeCacheAlone) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 2;
+  EXPECT_EQ(limits.max_sequence_tokens(), 8);
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 3));
+  scheduler.add(prompt_of(2, 3));
+  for (int i = 0; i < 5; ++i) play(scheduler);
+  EXPECT_EQ(scheduler.sequence(1).num_tokens(), 8);
+  EXPECT_THROW(
+      {
+        (void)scheduler.next();
+        scheduler.commit();
+        scheduler.append(1, 5);
+      },
+      Fatal)
+      << "whoever draws tokens ends a sequence of 8";
+}
+
+// contract: cache.all-returned
+TEST(Scheduler, RemovingReturnsPagesAndSlotsWhereverTheSequenceIs) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 4;
+  limits.shape.capacity.max_requests = 2;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 4; ++id) scheduler.add(prompt_of(id, 7));
+  play(scheduler);
+  play(scheduler);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+"));
+  EXPECT_EQ(scheduler.num_preemptions(), 1U);
+  scheduler.remove(2);  // preempted
+  scheduler.remove(4);  // waiting
+  scheduler.remove(1);  // running
+  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 0);
+  scheduler.remove(3);
+  scheduler.check_idle();
+  EXPECT_THROW(scheduler.remove(3), Fatal);
+}
+
+TEST(Scheduler, AbandoningAStepLeavesSequencesThatCanBeRemoved) {
+  Scheduler scheduler(roomy());
+  scheduler.add(prompt_of(1, 7));
+  ASSERT_TRUE(scheduler.next().has_value());
+  EXPECT_THROW(scheduler.remove(1), Fatal) << "it is in the step";
+  EXPECT_THROW((void)scheduler.next(), Fatal) << "one step at a time";
+  scheduler.abandon();
+  scheduler.remove(1);
+  scheduler.check_idle();
+}
+
+TEST(Scheduler, SlotsAreUniqueAndReused) {
+  SchedulerLimits limits = roomy();
+  limits.shape.capacity.max_requests = 2;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 3; ++id) scheduler.add(prompt_of(id, 2));
+  play(scheduler);
+  EXPECT_EQ(scheduler.sequence(1).slot, 0);
+  EXPECT_EQ(scheduler.sequence(2).slot, 1);
+  scheduler.remove(1);
+  play(scheduler);
+  EXPECT_EQ(scheduler.sequence(3).slot, 0);
+  EXPECT_EQ(scheduler.sequence(2).slot, 1) << "a slot is kept while a sequence runs";
+}
+
+TEST(Scheduler, ThingsThatOnlyABugCanDo) {
+  Scheduler scheduler(roomy());
+  scheduler.add(prompt_of(5, 2));
+  EXPECT_THROW(scheduler.add(prompt_of(5, 2)), Fatal);
+  EXPECT_THROW(scheduler.add(prompt_of(6, 0)), Fatal);
+  EXPECT_THROW(scheduler.add(prompt_of(6, 129)), Fatal);
+  EXPECT_THROW(scheduler.append(5, 1), Fatal) << "it does not run";
+  EXPECT_THROW(scheduler.commit(), Fatal);
+  NewSequence outside = prompt_of(7, 2);
+  outside.replica = 1;
+  EXPECT_THROW(scheduler.add(std::move(outside)), Fatal);
+}
+
+TEST(SchedulerLimits, ContradictionsNameTheFlagAndTheNumbers) {
+  EXPECT_TRUE(check_limits(roomy()).ok());
+  const auto refused = [](auto change, const char* field, const char* says) {
+    SchedulerLimits limits = roomy();
+    change(limits);
+    const Status status = check_limits(limits);
+    ASSERT_FALSE(status.ok()) << field;
+    EXPECT_EQ(status.error().field, field);
+    EXPECT_THAT(status.error().message, HasSubstr(says));
+    EXPECT_THROW(Scheduler scheduler(limits), Fatal);
+  };
+  refused([](auto& l) { l.max_running_requests = 0; }, "--max-running-requests", "0");
+  refused([](auto& l) { l.max_queued_requests = -1; }, "--max-queued-requests", "-1");
+  refused([](auto& l) { l.chunked_prefill_size = 0; }, "--chunked-prefill-size", "0");
+  refused([](auto& l) { l.page_size = 0; }, "--page-size", "0");
+  refused([](auto& l) { l.pages_per_replica = 0; }, "--mem-fraction-static", "no page");
+  refused([](auto& l) { l.context_length = 0; }, "--context-length", "0");
+  refused([](auto& l) { l.shape.ranks_per_replica = 3; }, "--chunked-prefill-size", "64 rows is no multiple");
+  refused([](auto& l) { l.shape.capacity.max_requests = 65; }, "--max-running-requests", "65 requests");
+  refused([](auto& l) { l.shape.capacity.max_logit_rows = 7; }, "--max-running-requests", "it has 7");
+}
+
+TEST(SchedulerLimits, ASequenceIsBoundedByContextAndCache) {
+  SchedulerLimits limits = roomy();
+  EXPECT_EQ(limits.max_sequence_tokens(), 128);
+  limits.pages_per_replica = 31;
+  EXPECT_EQ(limits.max_sequence_tokens(), 124);
+  limits.pages_per_replica = limits.page_size = 1 << 20;
+  EXPECT_EQ(limits.max_sequence_tokens(), 128) << "more tokens than an int32 holds";
+  EXPECT_EQ(limits.max_running(), 8);
+  limits.max_running_requests = 3;
+  EXPECT_EQ(limits.max_running(), 3);
+}
+
+}  // namespace
+}  // namespace lockstep::runtime

@@ -1,0 +1,204 @@
+#pragma once
+// An executor without a model: its logits are a function of the token history alone, which it reads back from
+// a cache that is addressed by the page tables. A page that two sequences share, a context that skips a row
+// or a slot that is given twice therefore changes the text, and most such faults are reported where they
+// happen.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/check.h"
+#include "lockstep/base/hash.h"
+#include "lockstep/runtime/scheduler/limits.h"
+#include "lockstep/runtime/step.h"
+
+namespace lockstep::runtime {
+
+// The history as a running hash: what a recurrent layer would keep.
+class History {
+ public:
+  void add(int32_t token) {
+    hasher_.add(static_cast<uint64_t>(token));
+    ++num_tokens_;
+  }
+  uint64_t value() const { return hasher_.value(); }
+  int32_t num_tokens() const { return num_tokens_; }
+
+ private:
+  Hasher hasher_;
+  int32_t num_tokens_ = 0;
+};
+
+inline History history_of(std::span<const int32_t> tokens) {
+  History history;
+  for (const int32_t token : tokens) history.add(token);
+  return history;
+}
+
+// Between -4 and 4, the same for the same history.
+inline std::vector<float> scripted_logits(const History& history, int vocab) {
+  std::vector<float> logits;
+  for (int id = 0; id < vocab; ++id)
+    logits.push_back(static_cast<float>(8 * uniform_draw(history.value(), static_cast<uint64_t>(id)) - 4));
+  return logits;
+}
+
+enum class RankThreads : uint8_t {
+  kNone,
+  kOneEach
+};  // whether each home rank calls the sink from a thread of its own
+
+class ScriptedExecutor final : public Executor {
+ public:
+  ScriptedExecutor(const SchedulerLimits& limits, int vocab, RankThreads threads = RankThreads::kNone)
+      : limits_(limits), vocab_(vocab), threads_(threads) {
+    for (int32_t i = 0; i < limits.shape.num_replicas; ++i) {
+      Cache& cache = caches_.emplace_back();
+      cache.tokens.assign(
+          static_cast<size_t>(limits.pages_per_replica) * static_cast<size_t>(limits.page_size), -1);
+      cache.states.resize(static_cast<size_t>(limits.shape.capacity.max_requests));
+    }
+  }
+
+  // Called before a step; may throw, sleep or look at it.
+  std::function<void(const StepInput&)> before_step;
+  // A fault for the wanted row of a sequence at a position; empty for none.
+  std::function<std::string(RequestId, int32_t position)> fault_of;
+  // Changes logits before they are handed out.
+  std::function<void(RequestId, std::span<float>)> spoil;
+
+  void run(const StepInput& input, const LogitSink& sink) override {
+    if (before_step) before_step(input);
+    check_step(input);
+    std::vector<std::vector<LogitRow>> rows_of_home(input.plan.rows_per_home.size());
+    std::vector<std::vector<float>> storage;  // what the rows' spans point into
+    for (int32_t replica = 0; replica < limits_.shape.num_replicas; ++replica)
+      forward(input, replica, rows_of_home, storage);
+    hand_out(rows_of_home, sink);
+  }
+
+  // Seen so far.
+  int64_t num_steps = 0, num_mixed_steps = 0, num_idle_replicas = 0;
+  int32_t most_prompt_rows = 0, most_running = 0;
+
+ private:
+  struct Cache {
+    std::vector<int32_t> tokens;        // [pages * page_size]
+    std::vector<History> states;        // [slots]
+    std::map<RequestId, int32_t> seen;  // the context that each sequence had after its last step here
+  };
+
+  void check_step(const StepInput& input) {
+    LOCKSTEP_CHECK_EQ(static_cast<int64_t>(input.plan.step), num_steps);
+    LOCKSTEP_CHECK_EQ(input.replicas.size(), caches_.size());
+    ++num_steps;
+    int32_t num_sequences = 0, num_rows = 0;
+    for (size_t replica = 0; replica < input.replicas.size(); ++replica) {
+      check_counts(input.replicas[replica], input.plan.counts[replica]);
+      num_sequences += static_cast<int32_t>(input.replicas[replica].size());
+      num_rows += input.plan.counts[replica].num_target_rows;
+      num_idle_replicas += input.replicas[replica].empty() ? 1 : 0;
+    }
+    LOCKSTEP_CHECK(num_rows > 0, "step {} has {} rows", input.plan.step, num_rows);
+    LOCKSTEP_CHECK_LE(num_sequences, limits_.max_running_requests);
+    most_running = std::max(most_running, num_sequences);
+  }
+
+  void check_counts(const std::vector<SequenceRows>& sequences, const planning::ReplicaCounts& counts) {
+    int32_t num_rows = 0, num_prompt_rows = 0, num_decode_rows = 0;
+    std::vector<int32_t> logit_rows;
+    std::set<int32_t> slots, pages;
+    for (const SequenceRows& rows : sequences) {
+      const auto n = static_cast<int32_t>(rows.token_ids.size());
+      LOCKSTEP_CHECK_LE(1, n);
+      if (rows.kind == RowKind::kDecode) LOCKSTEP_CHECK_EQ(n, 1);
+      (rows.kind == RowKind::kDecode ? num_decode_rows : num_prompt_rows) += n;
+      if (rows.kind == RowKind::kDecode)
+        LOCKSTEP_CHECK(rows.wanted == WantedLogits::kLast, "decode of {}", rows.id);
+      const int32_t unwanted = rows.wanted == WantedLogits::kAll    ? 0
+                               : rows.wanted == WantedLogits::kLast ? n - 1
+                                                                    : n;
+      for (int32_t i = unwanted; i < n; ++i) logit_rows.push_back(num_rows + i);
+      num_rows += n;
+      LOCKSTEP_CHECK_LE(0, rows.slot);
+      LOCKSTEP_CHECK_LT(rows.slot, limits_.shape.capacity.max_requests);
+      LOCKSTEP_CHECK(slots.insert(rows.slot).second, "slot {} twice", rows.slot);
+      LOCKSTEP_CHECK_EQ(static_cast<int64_t>(rows.page_table.size()),
+                        (int64_t{rows.context} + limits_.page_size - 1) / limits_.page_size);
+      for (const int32_t page : rows.page_table)
+        LOCKSTEP_CHECK(pages.insert(page).second, "page {} twice", page);
+    }
+    LOCKSTEP_CHECK_EQ(counts.num_requests, static_cast<int32_t>(sequences.size()));
+    LOCKSTEP_CHECK_EQ(counts.num_target_rows, num_rows);
+    LOCKSTEP_CHECK(counts.logit_rows == logit_rows, "{} rows of logits", logit_rows.size());
+    LOCKSTEP_CHECK_LE(num_prompt_rows, limits_.chunked_prefill_size);
+    LOCKSTEP_CHECK_LE(num_rows, limits_.shape.capacity.max_rows);
+    LOCKSTEP_CHECK_LE(static_cast<int32_t>(logit_rows.size()), limits_.shape.capacity.max_logit_rows);
+    most_prompt_rows = std::max(most_prompt_rows, num_prompt_rows);
+    num_mixed_steps += num_prompt_rows > 0 && num_decode_rows > 0 ? 1 : 0;
+  }
+
+  void forward(const StepInput& input, int32_t replica, std::vector<std::vector<LogitRow>>& rows_of_home,
+               std::vector<std::vector<float>>& storage) {
+    Cache& cache = caches_[static_cast<size_t>(replica)];
+    int32_t row = 0;
+    for (const SequenceRows& rows : input.replicas[static_cast<size_t>(replica)]) {
+      const auto n = static_cast<int32_t>(rows.token_ids.size());
+      const int32_t start = rows.context - n;
+      if (start != 0) LOCKSTEP_CHECK_EQ(start, cache.seen[rows.id]);
+      cache.seen[rows.id] = rows.context;
+      History& state = cache.states[static_cast<size_t>(rows.slot)];
+      if (start == 0) state = History();
+      LOCKSTEP_CHECK_EQ(state.num_tokens(), start);
+      LOCKSTEP_CHECK_EQ(state.value(), read_back(cache, rows, start).value());
+      for (int32_t i = 0; i < n; ++i, ++row) {
+        cache.tokens[place(rows, start + i)] = rows.token_ids[static_cast<size_t>(i)];
+        state.add(rows.token_ids[static_cast<size_t>(i)]);
+        if (rows.wanted == WantedLogits::kNone || (rows.wanted == WantedLogits::kLast && i + 1 < n)) continue;
+        std::vector<float>& logits = storage.emplace_back(scripted_logits(state, vocab_));
+        if (spoil) spoil(rows.id, logits);
+        const int32_t home = planning::home_of(input.plan, limits_.shape, replica, row).home;
+        rows_of_home[static_cast<size_t>(home)].push_back(
+            {replica, row, logits, fault_of ? fault_of(rows.id, start + i) : std::string()});
+      }
+    }
+  }
+
+  size_t place(const SequenceRows& rows, int32_t token) const {
+    const int32_t page = rows.page_table[static_cast<size_t>(token / limits_.page_size)];
+    return static_cast<size_t>(page) * static_cast<size_t>(limits_.page_size) +
+           static_cast<size_t>(token % limits_.page_size);
+  }
+
+  History read_back(const Cache& cache, const SequenceRows& rows, int32_t num_tokens) const {
+    History history;
+    for (int32_t token = 0; token < num_tokens; ++token) history.add(cache.tokens[place(rows, token)]);
+    return history;
+  }
+
+  void hand_out(const std::vector<std::vector<LogitRow>>& rows_of_home, const LogitSink& sink) const {
+    const auto hand_out_home = [&sink](const std::vector<LogitRow>& rows) {
+      for (const LogitRow& row : rows) sink(row);
+    };
+    std::vector<std::thread> ranks;
+    for (const std::vector<LogitRow>& rows : rows_of_home) {
+      if (threads_ == RankThreads::kOneEach && !rows.empty())
+        ranks.emplace_back([&] { hand_out_home(rows); });
+      else
+        hand_out_home(rows);
+    }
+    for (std::thread& rank : ranks) rank.join();
+  }
+
+  SchedulerLimits limits_;
+  int vocab_;
+  RankThreads threads_;
+  std::vector<Cache> caches_;
+};
+
+}  // namespace lockstep::runtime
