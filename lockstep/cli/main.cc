@@ -1,1 +1,21 @@
-int main() { return 0; }
+// The program: parses, runs one command, and is the last place where a failure is caught.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "lockstep/cli/command_line.h"
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is a write error, not the end of the server
+  const lockstep::cli::Parsed parsed = lockstep::cli::parse_command_line(argc, argv);
+  if (!parsed.command) return parsed.exit_code;
+  lockstep::set_log_level(parsed.log_level);
+  try {
+    return std::visit([](const auto& command) { return lockstep::cli::run(command); }, *parsed.command);
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "lockstep: {}\n", failure.what());
+    return lockstep::cli::kFailed;
+  }
+}

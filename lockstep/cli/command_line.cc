@@ -1,0 +1,273 @@
+#include "lockstep/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kParallel = "Parallelism";
+constexpr const char* kCapacity = "Capacity";
+constexpr const char* kSampling = "Sampling";
+
+void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
+  app.add_option("--tp-size,--tp", flags.tp_size, "Ranks")->group(kParallel);
+  app.add_option("--dp-size,--dp", flags.dp_size,
+                 "Attention replicas inside --tp-size; needs --enable-dp-attention")
+      ->group(kParallel);
+  app.add_flag("--enable-dp-attention", flags.enable_dp_attention,
+               "Each attention replica keeps its own requests")
+      ->group(kParallel);
+  app.add_option("--ep-size,--ep", flags.ep_size, "Expert-parallel width; experts are split over the rest")
+      ->group(kParallel);
+  app.add_option("--moe-dense-tp-size", flags.moe_dense_tp_size,
+                 "Width of dense FFN layers: any divisor of --tp-size")
+      ->group(kParallel);
+  app.add_option("--moe-a2a-backend", flags.moe_a2a_backend,
+                 "How rows reach experts: none (gather and reduce) or in_process (dispatch and combine)")
+      ->group(kParallel);
+  app.add_flag("--enable-dp-lm-head", flags.enable_dp_lm_head,
+               "Split the vocabulary over a replica's ranks instead of all")
+      ->group(kParallel);
+  app.add_option("--attn-cp-size", flags.attn_cp_size, "Context-parallel attention: 1 only")
+      ->group(kParallel);
+  app.add_option("--moe-dp-size", flags.moe_dp_size, "Copies of the experts: 1 only")->group(kParallel);
+  app.add_option("--pp-size", flags.pp_size, "Pipeline stages: 1 only")->group(kParallel);
+  app.add_option("--skip-pass", flags.skip_passes, "Leave out a pass over the plan, by name")
+      ->group(kParallel);
+  app.add_option("--max-running-requests", flags.max_running_requests,
+                 "Requests of the whole engine that run at once")
+      ->group(kCapacity);
+  app.add_option("--chunked-prefill-size", flags.chunked_prefill_size, "Prompt rows of one replica and step")
+      ->group(kCapacity);
+}
+
+void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
+  app.add_option("--model,--model-path,-m", config.model_directory, "Folder of the checkpoint")->required();
+  add_parallel_flags(app, config.parallel);
+  app.add_option("--context-length", config.context_length,
+                 "Tokens of prompt and output; at most the model's")
+      ->group(kCapacity);
+  app.add_option("--max-total-tokens", config.max_total_tokens, "Cached tokens of one replica")
+      ->group(kCapacity);
+  app.add_option("--mem-fraction-static", config.mem_fraction_static,
+                 "Share of the memory that all caches may take")
+      ->capture_default_str()
+      ->group(kCapacity);
+  app.add_option("--page-size", config.page_size, "Tokens of a cache page")
+      ->capture_default_str()
+      ->group(kCapacity);
+  app.add_option("--max-queued-requests", config.max_queued_requests,
+                 "Requests that may wait; more are refused")
+      ->capture_default_str()
+      ->group(kCapacity);
+  app.add_option("--kv-cache-dtype", config.cache_type, "Numbers in the cache: f32 or bf16")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::CacheType>{
+          {"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}}))
+      ->default_str("f32")
+      ->group(kCapacity);
+  app.add_option("--collective-timeout", config.deadline_seconds,
+                 "Seconds that a rank waits for others before the engine gives up")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 86400.0))
+      ->group(kCapacity);
+}
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
+  app.add_option("--max-tokens,-n", flags.max_tokens, "Tokens to generate at most")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24))
+      ->group(kSampling);
+  app.add_option("--temperature,-t", flags.temperature, "0 is greedy; default: the model's")
+      ->group(kSampling);
+  app.add_option("--top-k", flags.top_k, "Keep the k most likely tokens")->group(kSampling);
+  app.add_option("--top-p", flags.top_p, "Keep the smallest set that reaches this probability")
+      ->group(kSampling);
+  app.add_option("--min-p", flags.min_p, "Keep tokens at least this likely, relative to the most likely")
+      ->group(kSampling);
+  app.add_option("--repetition-penalty", flags.repetition_penalty,
+                 "Above 1 discourages tokens that were seen")
+      ->group(kSampling);
+  app.add_option("--presence-penalty", flags.presence_penalty, "Subtracted once for a token of the output")
+      ->group(kSampling);
+  app.add_option("--frequency-penalty", flags.frequency_penalty,
+                 "Subtracted for each time a token is in the output")
+      ->group(kSampling);
+  app.add_option("--seed", flags.seed, "Draws are a function of seed and position")->group(kSampling);
+  app.add_option("--stop", flags.stop, "Text that ends the answer; may be given several times")
+      ->group(kSampling);
+  app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after the end-of-sequence token")->group(kSampling);
+}
+
+void add_thinking(CLI::App& app, Thinking& thinking) {
+  app.add_option("--thinking", thinking, "on or off; default: what the chat template does")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Thinking>{{"on", Thinking::kOn}, {"off", Thinking::kOff}}));
+}
+
+void add_json(CLI::App& app, OutputFormat& format) {
+  app.add_flag_function(
+      "--json", [&format](int64_t) { format = OutputFormat::kJson; }, "Print JSON on standard output");
+}
+
+// One subcommand: its flags fill a T.
+template <class T>
+struct Subcommand {
+  CLI::App* app = nullptr;
+  T values;
+};
+
+struct CommandLine {
+  CLI::App app{"Lockstep serves mixture-of-experts models on many ranks that cannot disagree.", "lockstep"};
+  std::string log_level = "info";
+  Subcommand<ServeCommand> serve;
+  Subcommand<GenerateCommand> generate;
+  Subcommand<ScoreCommand> score;
+  Subcommand<EvalCommand> eval;
+  Subcommand<PlanCommand> plan;
+  Subcommand<VerifyCommand> verify;
+
+  CommandLine() {
+    app.require_subcommand(1);
+    app.set_version_flag("--version", "lockstep 0.1.0");
+    app.add_option("--log-level", log_level, "debug, info, warning, error or off")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
+    app.fallthrough();
+    app.get_formatter()->column_width(36);
+    app.footer(
+        "Exit codes: 0 done, 1 it ran and failed, 2 the command line or the configuration is wrong, 130 "
+        "interrupted.");
+    add_serve();
+    add_generate();
+    add_score();
+    add_eval();
+    add_plan();
+    add_verify();
+  }
+
+  template <class T>
+  CLI::App& add(Subcommand<T>& subcommand, const char* name, const char* what) {
+    subcommand.app = app.add_subcommand(name, what);
+    add_engine_flags(*subcommand.app, subcommand.values.engine);
+    return *subcommand.app;
+  }
+
+  void add_serve() {
+    CLI::App& sub =
+        add(serve, "serve", "Serve the model over an OpenAI-compatible API, with a chat page at /");
+    ServeCommand& values = serve.values;
+    sub.add_option("--served-model-name", values.engine.served_name,
+                   "Name of the model in the API; default: the folder's name");
+    sub.add_option("--host", values.host, "Address to bind")->capture_default_str();
+    sub.add_option("--port,-p", values.port, "Port; 0 takes any that is free")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 65535));
+    sub.add_option(
+        "--api-key", values.api_keys,
+        "Clients must send one of these; visible to others in the process list, prefer --api-key-file");
+    sub.add_option("--api-key-file", values.api_key_file, "File with one key a line");
+    sub.add_option("--reasoning-parser", values.reasoning_parser, "auto or none, or a parser's name")
+        ->capture_default_str();
+    sub.add_option("--tool-call-parser", values.tool_call_parser, "auto or none, or a parser's name")
+        ->capture_default_str();
+    sub.add_option("--drain-seconds", values.drain_seconds,
+                   "After SIGTERM running requests may go on for so long")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 86400.0));
+  }
+
+  void add_generate() {
+    CLI::App& sub = add(generate, "generate",
+                        "Continue a prompt, answer a chat message, or work through a file of prompts");
+    GenerateCommand& values = generate.values;
+    auto* source = sub.add_option_group("Prompt", "One of");
+    source->add_option("--prompt", values.prompt, "Text to continue");
+    source->add_option("--chat", values.chat, "A user's message, asked through the chat template");
+    source->add_option(
+        "--prompts", values.prompts_file,
+        "JSON lines: {\"prompt\": text} or {\"messages\": [...]}; answers as JSON lines in the same order");
+    source->require_option(1);
+    add_sampling_flags(sub, values.sampling);
+    add_thinking(sub, values.thinking);
+    add_json(sub, values.format);
+  }
+
+  void add_score() {
+    CLI::App& sub = add(score, "score", "Logits of a sequence of token ids, as JSON");
+    sub.add_option("--ids", score.values.ids, "Token ids: 5,17,…")->delimiter(',')->required();
+    sub.add_option("--greedy", score.values.greedy, "Continue greedily with so many tokens")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1 << 24));
+    sub.add_option("--top", score.values.top, "Largest logits to list for each position")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000));
+  }
+
+  void add_eval() {
+    CLI::App& sub =
+        add(eval, "eval",
+            "Ask problems with an integer answer through the chat template and count what is right");
+    EvalCommand& values = eval.values;
+    sub.add_option("--problems", values.problems_file,
+                   "JSON lines: {\"question\": text, \"answer\": integer}")
+        ->required();
+    sub.add_option("--limit", values.limit, "Ask only the first so many")->check(CLI::Range(1, 1 << 30));
+    sub.add_option("--max-tokens", values.max_tokens, "Tokens of one reply at most")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 24));
+    add_thinking(sub, values.thinking);
+    add_json(sub, values.format);
+  }
+
+  void add_plan() {
+    CLI::App& sub = add(plan, "plan",
+                        "Print what a configuration solves to and its communication plan; reads no weights");
+    sub.add_option("--machine", plan.values.machine, "Machine to plan for: cpu or h200")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"cpu", "h200"}));
+    sub.add_flag_function(
+        "--explain", [this](int64_t) { plan.values.show = PlanCommand::Show::kExplained; },
+        "Print the cost of every step and what binds it");
+    add_json(sub, plan.values.format);
+  }
+
+  void add_verify() {
+    CLI::App& sub = add(verify, "verify", "Prove a configuration's plans on symbolic rows; reads no weights");
+    sub.add_option("--worlds", verify.values.worlds,
+                   "Prove every configuration of 1 to so many ranks instead")
+        ->check(CLI::Range(1, 16));
+    add_json(sub, verify.values.format);
+  }
+
+  Command chosen() {
+    if (serve.app->parsed()) return serve.values;
+    if (generate.app->parsed()) return generate.values;
+    if (score.app->parsed()) return score.values;
+    if (eval.app->parsed()) return eval.values;
+    if (plan.app->parsed()) return plan.values;
+    return verify.values;
+  }
+};
+
+LogLevel log_level_of(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warning") return LogLevel::kWarning;
+  if (name == "error") return LogLevel::kError;
+  return name == "off" ? LogLevel::kOff : LogLevel::kInfo;
+}
+
+}  // namespace
+
+Parsed parse_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  try {
+    line.app.parse(argc, argv);
+  } catch (const CLI::ParseError& end) {
+    // Help and version end here too, with exit code 0.
+    const int code = line.app.exit(end);
+    return {.command = std::nullopt, .exit_code = code == 0 ? kOk : kRefused};
+  }
+  return {.command = line.chosen(), .exit_code = kOk, .log_level = log_level_of(line.log_level)};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,89 @@
+#pragma once
+// What the command line can ask for, as values: command_line.cc fills them from argv, one source file each
+// runs them. Results go to standard output, progress and errors to standard error.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lockstep/runtime/start.h"
+
+namespace lockstep::cli {
+
+// Exit codes that scripts can use.
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;   // it ran and something failed
+inline constexpr int kRefused = 2;  // the command line or the configuration is wrong; nothing ran
+inline constexpr int kInterrupted = 130;
+
+enum class OutputFormat : uint8_t { kText, kJson };
+enum class Thinking : uint8_t { kTemplateDefault, kOn, kOff };
+
+struct SamplingFlags {
+  int max_tokens = 512;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int> top_k;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+};
+
+struct ServeCommand {
+  runtime::EngineConfig engine;
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  std::string reasoning_parser = "auto", tool_call_parser = "auto";
+  double drain_seconds = 30;
+};
+
+struct GenerateCommand {
+  runtime::EngineConfig engine;
+  SamplingFlags sampling;
+  std::optional<std::string> prompt, prompts_file, chat;
+  Thinking thinking = Thinking::kTemplateDefault;
+  OutputFormat format = OutputFormat::kText;
+};
+
+struct ScoreCommand {
+  runtime::EngineConfig engine;
+  std::vector<int32_t> ids;
+  int greedy = 0;  // tokens to continue with
+  int top = 1;     // logits of each position
+};
+
+struct EvalCommand {
+  runtime::EngineConfig engine;
+  std::string problems_file;
+  int limit = 0;  // 0: all
+  int max_tokens = 512;
+  Thinking thinking = Thinking::kTemplateDefault;
+  OutputFormat format = OutputFormat::kText;
+};
+
+struct PlanCommand {
+  runtime::EngineConfig engine;
+  std::string machine = "cpu";  // or h200
+  enum class Show : uint8_t { kPlan, kExplained } show = Show::kPlan;
+  OutputFormat format = OutputFormat::kText;
+};
+
+struct VerifyCommand {
+  runtime::EngineConfig engine;
+  int worlds = 0;  // n: every configuration of 1 … n ranks instead of the one that the flags name
+  OutputFormat format = OutputFormat::kText;
+};
+
+using Command =
+    std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, PlanCommand, VerifyCommand>;
+
+int run(const ServeCommand& command);
+int run(const GenerateCommand& command);
+int run(const ScoreCommand& command);
+int run(const EvalCommand& command);
+int run(const PlanCommand& command);
+int run(const VerifyCommand& command);
+
+}  // namespace lockstep::cli
