@@ -25,45 +25,55 @@ struct Choice {
 };
 
 struct Clash {
-  std::string flag;  // that the error is about
-  std::string says;  // both settings and why they clash
+  std::string flag;          // that the error is about
+  std::string says;          // both settings and why they clash
+  std::string instead = {};  // what the nearest settings say of a flag that no Choice holds
 };
 
+// Values that no engine could have are taken as the nearest that one could, so that there are neighbours.
 Choice choice_of(const ParallelFlags& flags) {
-  const int ranks = flags.tp_size.value_or(1);
+  const auto width = [](std::optional<int> given, int otherwise) {
+    return std::clamp(given.value_or(otherwise), 1, kMaxRanks);
+  };
+  const int ranks = width(flags.tp_size, 1);
   return {.ranks = ranks,
-          .dp = flags.dp_size.value_or(1),
-          .ep = flags.ep_size.value_or(1),
-          .dense = flags.moe_dense_tp_size.value_or(ranks),
+          .dp = width(flags.dp_size, 1),
+          .ep = width(flags.ep_size, 1),
+          .dense = width(flags.moe_dense_tp_size, ranks),
           .dp_attention = flags.enable_dp_attention,
           .dp_head = flags.enable_dp_lm_head,
           .exchange = flags.moe_a2a_backend.value_or("none")};
 }
 
-std::optional<Clash> out_of_range(const ParallelFlags& flags) {
+std::vector<Clash> out_of_range(const ParallelFlags& flags) {
+  std::vector<Clash> clashes;
   struct Bound {
     const char* flag;
     std::optional<int> value;
     int most;
+    bool is_of_grid;
   };
-  const Bound bounds[] = {{"--tp-size", flags.tp_size, kMaxRanks},
-                          {"--dp-size", flags.dp_size, kMaxRanks},
-                          {"--ep-size", flags.ep_size, kMaxRanks},
-                          {"--moe-dense-tp-size", flags.moe_dense_tp_size, kMaxRanks},
-                          {"--max-running-requests", flags.max_running_requests, 1 << 20},
-                          {"--chunked-prefill-size", flags.chunked_prefill_size, 1 << 20}};
+  const Bound bounds[] = {{"--tp-size", flags.tp_size, kMaxRanks, true},
+                          {"--dp-size", flags.dp_size, kMaxRanks, true},
+                          {"--ep-size", flags.ep_size, kMaxRanks, true},
+                          {"--moe-dense-tp-size", flags.moe_dense_tp_size, kMaxRanks, true},
+                          {"--max-running-requests", flags.max_running_requests, 1 << 20, false},
+                          {"--chunked-prefill-size", flags.chunked_prefill_size, 1 << 20, false}};
   for (const Bound& bound : bounds)
     if (bound.value && (*bound.value < 1 || *bound.value > bound.most))
-      return Clash{bound.flag,
-                   fmt::format("{} {} is not between 1 and {}", bound.flag, *bound.value, bound.most)};
-  const Bound later[] = {{"--attn-cp-size", flags.attn_cp_size, 1},
-                         {"--moe-dp-size", flags.moe_dp_size, 1},
-                         {"--pp-size", flags.pp_size, 1}};
+      clashes.push_back(
+          {bound.flag, fmt::format("{} {} is not between 1 and {}", bound.flag, *bound.value, bound.most),
+           bound.is_of_grid ? "" : fmt::format(" {} {}", bound.flag, *bound.value < 1 ? 1 : bound.most)});
+  const Bound later[] = {{"--attn-cp-size", flags.attn_cp_size, 1, false},
+                         {"--moe-dp-size", flags.moe_dp_size, 1, false},
+                         {"--pp-size", flags.pp_size, 1, false}};
   for (const Bound& bound : later)
     if (bound.value && *bound.value != 1)
-      return Clash{bound.flag, fmt::format("{} {} is not supported: this engine runs with {} 1 only",
-                                           bound.flag, *bound.value, bound.flag)};
-  return std::nullopt;
+      clashes.push_back({bound.flag,
+                         fmt::format("{} {} is not supported: this engine runs with {} 1 only", bound.flag,
+                                     *bound.value, bound.flag),
+                         fmt::format(" {} 1", bound.flag)});
+  return clashes;
 }
 
 std::optional<Clash> not_dividing(const char* flag, int value, int ranks) {
@@ -107,28 +117,37 @@ std::optional<Clash> expert_clash(const Choice& choice, const ModelShape& model)
 // Do the widths have a common refinement? Prints the two flags that clash, not the roles.
 std::optional<Clash> nesting_clash(const Choice& choice) {
   struct Width {
-    std::string flag, setting;
+    const char* flag;
     int value;
   };
-  const Width widths[] = {
-      {"--dp-size", fmt::format("--dp-size {} (attention-TP width {})", choice.dp, choice.attention_tp()),
-       choice.attention_tp()},
-      {"--ep-size", fmt::format("--ep-size {} (experts' TP width {})", choice.ep, choice.ranks / choice.ep),
-       choice.ranks / choice.ep},
-      {"--moe-dense-tp-size", fmt::format("--moe-dense-tp-size {}", choice.dense), choice.dense}};
+  const Width widths[] = {{"--dp-size", choice.attention_tp()},
+                          {"--ep-size", choice.ranks / choice.ep},
+                          {"--moe-dense-tp-size", choice.dense}};
+  const auto setting = [&](const Width& width) {
+    const std::string_view flag = width.flag;
+    if (flag == "--dp-size")
+      return fmt::format("--dp-size {} (attention-TP width {})", choice.dp, width.value);
+    if (flag == "--ep-size")
+      return fmt::format("--ep-size {} (experts' TP width {})", choice.ep, width.value);
+    return fmt::format("{} {}", flag, width.value);
+  };
   for (const Width& a : widths)
     for (const Width& b : widths)
       if (a.value < b.value && b.value % a.value != 0)
         return Clash{b.flag, fmt::format("{} and {} do not nest on {} ranks: {} does not divide {}",
-                                         b.setting, a.setting, choice.ranks, a.value, b.value)};
+                                         setting(b), setting(a), choice.ranks, a.value, b.value)};
   return std::nullopt;
 }
 
-std::optional<Clash> clash_of(const Choice& choice, const ModelShape& model) {
-  if (auto clash = attention_clash(choice)) return clash;
-  if (auto clash = expert_clash(choice, model)) return clash;
-  if (auto clash = not_dividing("--moe-dense-tp-size", choice.dense, choice.ranks)) return clash;
-  return nesting_clash(choice);
+// Every rule that a choice breaks. Whether widths nest is asked only of widths that divide.
+std::vector<Clash> clashes_of(const Choice& choice, const ModelShape& model) {
+  std::vector<Clash> clashes;
+  for (auto& clash : {attention_clash(choice), expert_clash(choice, model),
+                      not_dividing("--moe-dense-tp-size", choice.dense, choice.ranks)})
+    if (clash) clashes.push_back(*clash);
+  if (clashes.empty())
+    if (auto clash = nesting_clash(choice)) clashes.push_back(*std::move(clash));
+  return clashes;
 }
 
 std::vector<int> divisors(int number) {
@@ -152,22 +171,28 @@ std::string command_of(const Choice& choice) {
   return text;
 }
 
+bool has_layer(const ModelShape& model, ModelShape::Ffn kind) {
+  return std::find(model.layers.begin(), model.layers.end(), kind) != model.layers.end();
+}
+
+// Of a step with one row a rank: stages and communication.
 double decode_us(const Choice& choice, const ModelShape& model, const Machine& machine) {
   const auto grid = RankGrid::make(choice.grid());
   const StageOptions options{choice.exchange == "none" ? ExchangeBackend::kNone : ExchangeBackend::kInProcess,
                              choice.dp_head ? HeadSplit::kAttentionTp : HeadSplit::kAllRanks};
   // One layer of each kind ranks as the whole model does, in a fraction of the time.
   ModelShape probe = model;
-  probe.layers = {ModelShape::Ffn::kDense};
-  if (model.num_experts > 0) probe.layers.push_back(ModelShape::Ffn::kExperts);
+  probe.layers.clear();
+  for (const auto kind : {ModelShape::Ffn::kDense, ModelShape::Ffn::kExperts})
+    if (has_layer(model, kind)) probe.layers.push_back(kind);
   const auto chain = transformer_stages(probe, *grid, options);
-  const Load load{choice.attention_tp(), model.hidden, std::max(1, model.top_k)};
+  // One row for every rank, however the ranks are grouped.
+  const Load load{choice.attention_tp(), model.hidden, std::max(1, model.top_k), 0, model.vocab};
   const auto plan = make_plan(chain, {*grid, machine, load});
-  return plan ? total_us(*plan, *grid, machine, load) : 1e30;
+  return plan ? total_us(*plan, chain, *grid, machine, load) : 1e30;
 }
 
-// Every working choice for the same or, where the rank count itself is at fault, a neighbouring number of
-// ranks.
+// Every working choice for the same number of ranks.
 std::vector<Choice> working_choices(const Choice& wanted, const ModelShape& model) {
   std::vector<Choice> found;
   for (const int dp : divisors(wanted.ranks))
@@ -177,7 +202,7 @@ std::vector<Choice> working_choices(const Choice& wanted, const ModelShape& mode
           for (const char* exchange : {"none", "in_process"}) {
             const Choice candidate{wanted.ranks, dp,      ep, dense, dp > 1 || wanted.dp_attention,
                                    dp_head,      exchange};
-            if (!clash_of(candidate, model)) found.push_back(candidate);
+            if (clashes_of(candidate, model).empty()) found.push_back(candidate);
           }
   return found;
 }
@@ -203,19 +228,26 @@ std::vector<std::string> nearest(const Choice& wanted, const ModelShape& model, 
   return commands;
 }
 
-Error clash_error(const Clash& clash, const Choice& wanted, const ModelShape& model, const Machine& machine) {
-  std::string message = clash.says;
+Error clash_error(const std::vector<Clash>& clashes, const Choice& wanted, const ModelShape& model,
+                  const Machine& machine) {
+  std::string message, instead;
+  for (const Clash& clash : clashes) {
+    message += (message.empty() ? "" : "; ") + clash.says;
+    instead += clash.instead;
+  }
   const auto commands = nearest(wanted, model, machine);
   if (!commands.empty()) message += ". Nearest settings that work:";
-  for (const std::string& command : commands) message += "\n  " + command;
-  return {ErrorCode::kInvalidArgument, message, clash.flag};
+  for (const std::string& command : commands) message += "\n  " + command + instead;
+  return {ErrorCode::kInvalidArgument, message, clashes.front().flag};
 }
 
 class SettingsTable {
  public:
-  void given_or_default(const char* flag, bool given, const auto& value, std::string reason) {
+  // `idle` says why a setting that was given changes nothing; empty where it does.
+  void given_or_default(const char* flag, bool given, const auto& value, std::string reason,
+                        std::string idle = "") {
     add(flag, fmt::format("{}", value), given ? Setting::Source::kGiven : Setting::Source::kDefault,
-        given ? "" : std::move(reason));
+        given ? std::move(idle) : std::move(reason));
   }
   void derived(const char* name, const auto& value, std::string reason) {
     add(name, fmt::format("{}", value), Setting::Source::kDerived, std::move(reason));
@@ -229,7 +261,7 @@ class SettingsTable {
   std::vector<Setting> settings_;
 };
 
-Configuration configuration_of(const ParallelFlags& flags, const Choice& choice) {
+Configuration configuration_of(const ParallelFlags& flags, const Choice& choice, const ModelShape& model) {
   Configuration solved;
   solved.grid = choice.grid();
   solved.stages = {choice.exchange == "none" ? ExchangeBackend::kNone : ExchangeBackend::kInProcess,
@@ -249,14 +281,16 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice)
   table.given_or_default("--tp-size", flags.tp_size.has_value(), choice.ranks, "one rank");
   table.given_or_default("--dp-size", flags.dp_size.has_value(), choice.dp, "one attention replica");
   table.given_or_default("--enable-dp-attention", flags.enable_dp_attention, choice.dp_attention,
-                         "one replica over all ranks");
+                         "one replica over all ranks", replicas > 1 ? "" : "no effect with --dp-size 1");
   table.given_or_default("--ep-size", flags.ep_size.has_value(), choice.ep, "experts are split, not spread");
   table.given_or_default("--moe-a2a-backend", flags.moe_a2a_backend.has_value(), choice.exchange,
                          "gather and reduce");
   table.given_or_default("--moe-dense-tp-size", flags.moe_dense_tp_size.has_value(), choice.dense,
-                         "all ranks");
+                         "all ranks",
+                         has_layer(model, ModelShape::Ffn::kDense) ? "" : "no effect: no dense layers");
   table.given_or_default("--enable-dp-lm-head", flags.enable_dp_lm_head, choice.dp_head,
-                         "the vocabulary is split over all ranks");
+                         "the vocabulary is split over all ranks",
+                         replicas > 1 ? "" : "no effect with --dp-size 1: a replica has all ranks");
   table.given_or_default("--max-running-requests", flags.max_running_requests.has_value(),
                          solved.max_running_requests, "of the whole engine");
   table.given_or_default("--chunked-prefill-size", flags.chunked_prefill_size.has_value(),
@@ -284,19 +318,26 @@ constexpr std::string_view name_of(Setting::Source source) {
 }  // namespace
 
 Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine) {
-  if (const auto clash = out_of_range(flags))
-    return Error{ErrorCode::kInvalidArgument, clash->says, clash->flag};
   const Choice choice = choice_of(flags);
-  if (const auto clash = clash_of(choice, model)) return clash_error(*clash, choice, model, machine);
-  return configuration_of(flags, choice);
+  std::vector<Clash> clashes = out_of_range(flags);
+  const bool in_range =
+      std::none_of(clashes.begin(), clashes.end(), [](const Clash& clash) { return clash.instead.empty(); });
+  // The choice stands for what was typed only where every width of the grid is one that could be.
+  if (in_range)
+    for (Clash& clash : clashes_of(choice, model)) clashes.push_back(std::move(clash));
+  if (!clashes.empty()) return clash_error(clashes, choice, model, machine);
+  return configuration_of(flags, choice, model);
 }
 
 Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model,
                          const Machine& machine) {
   auto grid = RankGrid::make(configuration.grid);
   if (!grid) return grid.error();
-  const Load decode{configuration.capacity.max_decode_rows, model.hidden, std::max(1, model.top_k)};
-  const Load prefill{configuration.capacity.max_rows, model.hidden, std::max(1, model.top_k)};
+  // A decode step wants the logits of all its rows, a prefill step of one row a request at most.
+  const Capacity& capacity = configuration.capacity;
+  const int top_k = std::max(1, model.top_k);
+  const Load decode{capacity.max_decode_rows, model.hidden, top_k, 0, model.vocab};
+  const Load prefill{capacity.max_rows, model.hidden, top_k, capacity.max_requests, model.vocab};
   Plans plans{*grid, transformer_stages(model, *grid, configuration.stages), decode, prefill, {}, {}};
   const PlannerOptions options{configuration.skip_passes};
   for (auto [plan, load] : {std::pair(&plans.decode, decode), std::pair(&plans.prefill, prefill)}) {
@@ -308,20 +349,43 @@ Result<Plans> make_plans(const Configuration& configuration, const ModelShape& m
 }
 
 uint64_t hash_of(const Plans& plans) {
-  return Hasher().add(hash_of(plans.decode)).add(hash_of(plans.prefill)).value();
+  const GridShape& grid = plans.grid.shape();
+  Hasher hasher;
+  for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp})
+    hasher.add(static_cast<uint64_t>(width));
+  return hasher.add(hash_of(plans.decode)).add(hash_of(plans.prefill)).value();
 }
 
-Status prove(const Plans& plans, const Capacity& capacity) {
-  const StepShape shape = step_shape(plans.grid, capacity);
-  for (const StepPlan& step_plan : probing_step_plans(shape))
-    for (const Plan* plan : {&plans.decode, &plans.prefill})
-      if (const auto found = verify(*plan, plans.chain, plans.grid, step_plan); !found.empty())
-        return Error{ErrorCode::kInternal,
-                     fmt::format("the {} plan fails its proof at {}, step {}: {}",
-                                 plan == &plans.decode ? "decode" : "prefill", found[0].edge, found[0].step,
-                                 found[0].says),
-                     ""};
+namespace {
+
+Error fault_of(std::string_view plan_name, const Plan& plan, const Violation& violation) {
+  // Layers that repeat others were left out, so an edge may have been named for a neighbour: its step knows.
+  std::string where = violation.edge;
+  for (const Edge& edge : plan.edges)
+    for (const Step& step : edge.steps)
+      if (step.id == violation.step) where = to_text(edge.from) + " -> " + to_text(edge.to);
+  return {ErrorCode::kInternal,
+          fmt::format("the {} plan fails its proof at {}, step {}: {}", plan_name, where, violation.step,
+                      violation.says),
+          ""};
+}
+
+Status prove(std::string_view name, const Plan& plan, const Plans& plans, const Capacity& capacity) {
+  if (const auto found = check_structure(plan, plans.chain, plans.grid); !found.empty())
+    return fault_of(name, plan, found[0]);
+  const ShortenedPlan shortened = without_repeats(plan, plans.chain, plans.grid);
+  for (const StepPlan& step_plan : probing_step_plans(step_shape(plans.grid, capacity)))
+    if (const auto found = verify(shortened.plan, shortened.chain, plans.grid, step_plan); !found.empty())
+      return fault_of(name, plan, found[0]);
   return Done{};
+}
+
+}  // namespace
+
+Status prove(const Plans& plans, const Capacity& capacity) {
+  if (auto decode = prove("decode", plans.decode, plans, capacity); !decode) return decode;
+  if (plans.prefill == plans.decode) return Done{};
+  return prove("prefill", plans.prefill, plans, capacity);
 }
 
 std::string to_text(const std::vector<Setting>& settings) {

@@ -44,9 +44,9 @@ struct Configuration {
   std::vector<Setting> settings;  // all of the above, for people
 };
 
-// Errors name the first flag of the clash in Error::field; the message holds both settings and up to three
-// command lines that work, nearest first: fewest settings changed, then cheapest decode step under the cost
-// model.
+// Errors name the flag of the first clash in Error::field; the message holds every clash with both settings,
+// and up to three command lines that work, nearest first: fewest settings changed, then cheapest decode step
+// under the cost model.
 Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine);
 
 // The two plans of a configuration, one a regime, each made for its own load.
@@ -60,7 +60,8 @@ struct Plans {
 Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine);
 uint64_t hash_of(const Plans& plans);
 
-// Runs the verifier over both plans and all probing step plans. The error holds the first violation.
+// Runs the verifier over both plans and all probing step plans; layers that repeat others once (verifier.h
+// says why that is enough). The error holds the first violation.
 Status prove(const Plans& plans, const Capacity& capacity);
 
 std::string to_text(const std::vector<Setting>& settings);

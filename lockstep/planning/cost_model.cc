@@ -22,11 +22,29 @@ Estimate over_memory(double bytes, const Machine& machine) {
   return {machine.launch_us + transfer, transfer > machine.launch_us ? "memory" : "launch"};
 }
 
+// Calls f(step, load) for every step, with the load that holds there.
+template <class F>
+void for_each_step(const Plan& plan, const Load& load, F f) {
+  Load now = load;
+  for (const Edge& edge : plan.edges)
+    for (const Step& step : edge.steps) {
+      if (step.kind == StepKind::kSelect) now = after_select(load);
+      f(step, now);
+    }
+}
+
 Estimate sum(const Estimate& a, const Estimate& b) {
   return {a.us + b.us, a.us >= b.us ? a.bound_by : b.bound_by};
 }
 
 }  // namespace
+
+Load after_select(const Load& load) {
+  Load selected = load;
+  if (load.logit_rows_per_replica > 0)
+    selected.rows_per_replica = std::min(load.rows_per_replica, load.logit_rows_per_replica);
+  return selected;
+}
 
 double rows_held(const Layout& layout, const RankGrid& grid, int rows_per_replica) {
   const double all = static_cast<double>(rows_per_replica) * grid.num_replicas();
@@ -45,8 +63,9 @@ double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine
       return (n - 1) / n * before;
     case StepKind::kAllGather:
       return (n - 1) * before;
+    // A rank holds 1/n of the features of all rows and keeps the part of the rows at home with it.
     case StepKind::kColumnsToRows:
-      return (n - 1) / n * before;
+      return (n - 1) / n * before / n * (load.vocab > 0 ? static_cast<double>(load.vocab) / load.hidden : 1);
     // A row goes to the ranks of its experts: at most top_k of the n, one of which may be its own.
     case StepKind::kDispatch:
     case StepKind::kCombine:
@@ -91,26 +110,49 @@ Estimate estimate(const Signature& signature, const RankGrid& grid, const Machin
 
 double total_us(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load) {
   double us = 0;
-  for (const Edge& edge : plan.edges)
-    for (const Step& step : edge.steps) us += estimate(step, grid, machine, load).us;
+  for_each_step(plan, load,
+                [&](const Step& step, const Load& now) { us += estimate(step, grid, machine, now).us; });
+  return us;
+}
+
+double total_wire_bytes(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load) {
+  double bytes = 0;
+  for_each_step(plan, load,
+                [&](const Step& step, const Load& now) { bytes += wire_bytes(step, grid, machine, now); });
+  return bytes;
+}
+
+double total_us(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid, const Machine& machine,
+                const Load& load) {
+  LOCKSTEP_CHECK_EQ(plan.edges.size() + 1, chain.size());
+  double us = total_us(plan, grid, machine, load);
+  for (size_t at = 0; at < chain.size(); ++at) {
+    const Edge* in = at > 0 ? &plan.edges[at - 1] : nullptr;
+    const Edge* out = at < plan.edges.size() ? &plan.edges[at] : nullptr;
+    const bool selected = chain[at].kind == StageKind::kHead || chain[at].kind == StageKind::kSampler;
+    const Signature* runs = signature_of(chain[at], in ? &in->needed : nullptr, out ? &out->given : nullptr);
+    LOCKSTEP_CHECK(runs != nullptr, "stage {} of {} has no such signature", at, chain.size());
+    us += estimate(*runs, grid, machine, selected ? after_select(load) : load).us;
+  }
   return us;
 }
 
 std::string explain(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load) {
   std::string text;
-  double bytes = 0;
+  Load now = load;
   for (const Edge& edge : plan.edges) {
     text += fmt::format("{} -> {}\n", to_text(edge.from), to_text(edge.to));
     for (const Step& step : edge.steps) {
-      const Estimate cost = estimate(step, grid, machine, load);
-      const double out = wire_bytes(step, grid, machine, load);
-      bytes += out;
-      text += fmt::format("  {:<26} over {:<8} {:>9.2f} us  {:>10.0f} B out  bound by {}\n",
-                          name_of(step.kind), grid.name_of(step.over), cost.us, out, cost.bound_by);
+      if (step.kind == StepKind::kSelect) now = after_select(load);
+      const Estimate cost = estimate(step, grid, machine, now);
+      text +=
+          fmt::format("  {:<26} over {:<8} {:>9.2f} us  {:>10.0f} B out  bound by {}\n", name_of(step.kind),
+                      grid.name_of(step.over), cost.us, wire_bytes(step, grid, machine, now), cost.bound_by);
     }
   }
   text += fmt::format("steps: {:.1f} us, {:.0f} bytes out of a rank, for {} rows a replica on {}\n",
-                      total_us(plan, grid, machine, load), bytes, load.rows_per_replica, machine.name);
+                      total_us(plan, grid, machine, load), total_wire_bytes(plan, grid, machine, load),
+                      load.rows_per_replica, machine.name);
   return text;
 }
 

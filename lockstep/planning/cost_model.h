@@ -2,6 +2,7 @@
 // Microseconds of a step or a stage on a machine, and what binds them. Assumes rows spread evenly over
 // replicas and routing spread evenly over experts; it ranks plans and explains them, it does not promise
 // times.
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,10 +13,15 @@ namespace lockstep::planning {
 
 // The load that a plan is made for.
 struct Load {
-  int rows_per_replica = 1;  // padded
-  int hidden = 1;            // features of a row
-  int top_k = 1;             // copies of a row that a dispatch sends at most
+  int rows_per_replica = 1;        // padded
+  int hidden = 1;                  // features of a row
+  int top_k = 1;                   // copies of a row that a dispatch sends at most
+  int logit_rows_per_replica = 0;  // rows that are left after a select; 0: all
+  int vocab = 0;                   // features of a row after the head; 0: as many as hidden
+  bool operator==(const Load&) const = default;
 };
+// The load of what follows a select: the wanted rows only.
+Load after_select(const Load& load);
 
 struct Estimate {
   double us = 0;
@@ -29,8 +35,14 @@ double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine
 Estimate estimate(const Step& step, const RankGrid& grid, const Machine& machine, const Load& load);
 Estimate estimate(const Signature& signature, const RankGrid& grid, const Machine& machine, const Load& load);
 
+// The steps of a plan; those after a select with the load that it leaves.
+double total_us(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load);
+double total_wire_bytes(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load);
+// The steps, and each stage by the signature that the plan runs it with: what the planner makes smallest.
+double total_us(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid, const Machine& machine,
+                const Load& load);
+
 // Every step with its estimate, and the sums of both: the text of `lockstep plan --explain`.
 std::string explain(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load);
-double total_us(const Plan& plan, const RankGrid& grid, const Machine& machine, const Load& load);
 
 }  // namespace lockstep::planning

@@ -1,5 +1,7 @@
 #include "lockstep/planning/layout.h"
 
+#include <utility>
+
 namespace lockstep::planning {
 namespace {
 
@@ -22,26 +24,43 @@ std::string to_text(const Layout& layout, const RankGrid& grid) {
   return text.empty() ? "Replicate" : text;
 }
 
+namespace {
+
+// "Shard(dp,tp)" -> its placement, and the axes by way of `grid`.
+Result<std::pair<Placement, AxisSet>> read_word(std::string_view text, const RankGrid& grid) {
+  const auto open = text.find('(');
+  if (open == std::string_view::npos || text.back() != ')')
+    return invalid_argument("", "not a layout: \"{}\"", text);
+  for (const Word& word : kWords) {
+    if (text.substr(0, open) != word.name) continue;
+    const auto axes = grid.axes_named(text.substr(open + 1, text.size() - open - 2));
+    if (!axes) return axes.error();
+    if (axes->empty()) return invalid_argument("", "{} without an axis", word.name);
+    return std::pair(word.placement, *axes);
+  }
+  return invalid_argument("", "not a placement: \"{}\"", text.substr(0, open));
+}
+
+}  // namespace
+
 Result<Layout> layout_from_text(std::string_view text, const RankGrid& grid) {
   Layout layout;
   if (text == "Replicate") return layout;
-  while (!text.empty()) {
-    const auto open = text.find('('), close = text.find(')');
-    if (open == std::string_view::npos || close == std::string_view::npos || close < open)
-      return invalid_argument("", "not a layout: \"{}\"", text);
-    bool known = false;
-    for (const Word& word : kWords) {
-      if (text.substr(0, open) != word.name) continue;
-      const auto axes = grid.axes_named(text.substr(open + 1, close - open - 1));
-      if (!axes) return axes.error();
-      layout = layout.with(*axes, word.placement);
-      known = true;
-    }
-    if (!known) return invalid_argument("", "not a placement: \"{}\"", text.substr(0, open));
-    text = text.substr(close + 1);
-    if (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  if (text.empty()) return invalid_argument("", "a layout is missing");
+  AxisSet placed;
+  for (;;) {
+    const auto space = text.find(' ');
+    const std::string_view word_text = text.substr(0, space);
+    if (word_text.empty()) return invalid_argument("", "two spaces in a layout, or one at its end");
+    const auto word = read_word(word_text, grid);
+    if (!word) return word.error();
+    if (const AxisSet twice = placed & word->second; !twice.empty())
+      return invalid_argument("", "the axis {} is placed twice", grid.name_of(twice));
+    placed = placed | word->second;
+    layout = layout.with(word->second, word->first);
+    if (space == std::string_view::npos) return layout;
+    text.remove_prefix(space + 1);
   }
-  return layout;
 }
 
 }  // namespace lockstep::planning

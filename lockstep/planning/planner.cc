@@ -1,30 +1,13 @@
 #include "lockstep/planning/planner.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <queue>
-#include <tuple>
 
+#include "lockstep/planning/layout_paths.h"
 #include "lockstep/planning/passes/fuse_all_reduce_add_norm.h"
 
 namespace lockstep::planning {
 namespace {
-
-// Where an edge's walk stands: what hidden and residual look like, and what was done.
-enum class Phase : uint8_t { kGiven, kAdded, kNormed };
-struct State {
-  Phase phase = Phase::kGiven;
-  Layout hidden, residual;
-  auto operator<=>(const State&) const = default;
-};
-
-struct Price {
-  double us = 0;
-  int num_steps = 0;
-  auto operator<=>(const Price&) const = default;
-};
-Price operator+(const Price& a, const Price& b) { return {a.us + b.us, a.num_steps + b.num_steps}; }
 
 enum class EdgeKind : uint8_t { kFirst, kInner, kIntoHead, kIntoSampler };
 
@@ -35,126 +18,61 @@ EdgeKind kind_of(const Stage& from, const Stage& to) {
   return EdgeKind::kInner;
 }
 
-// Shortest paths from one state over one kind of edge (Dijkstra). Reached states keep the step that reached
-// them.
-class EdgeSearch {
- public:
-  EdgeSearch(const PlanningContext& context, EdgeKind kind, const State& from)
-      : context_(context), kind_(kind) {
-    best_[from] = {};
-    queue_.push({{}, from});
-    while (!queue_.empty()) {
-      const auto [price, state] = queue_.top();
-      queue_.pop();
-      if (best_.at(state).price < price) continue;
-      expand(state, price);
-    }
-  }
+// Steps that a stage's signature brings with it, whatever the way between.
+Step combine_of(const Signature& signature) {
+  return {.kind = StepKind::kCombine,
+          .over = signature.exchange,
+          .before = signature.needs,
+          .after = signature.gives};
+}
+Step dispatch_of(const Signature& signature) {
+  return {.kind = StepKind::kDispatch,
+          .over = signature.exchange,
+          .before = signature.needs,
+          .after = signature.needs};
+}
+Step join_of(EdgeKind kind, Layout rows) {
+  return {.kind = kind == EdgeKind::kFirst ? StepKind::kSeed : StepKind::kAdd,
+          .value = Value::kResidual,
+          .before = rows,
+          .after = rows};
+}
+Step norm_of(Layout rows) { return {.kind = StepKind::kNorm, .before = rows, .after = rows}; }
 
-  struct Reached {
-    Price price;
-    std::optional<State> previous;
-    Step step;
-  };
-  const std::map<State, Reached>& reached() const { return best_; }
-
-  std::vector<Step> path_to(State state) const {
-    std::vector<Step> steps;
-    for (const Reached* at = &best_.at(state); at->previous; at = &best_.at(*at->previous))
-      steps.push_back(at->step);
-    std::reverse(steps.begin(), steps.end());
-    return steps;
-  }
-
- private:
-  void expand(const State& state, const Price& price) {
-    const RankGrid& grid = context_.grid;
-    move(state, price, StepKind::kAllReduce, Value::kHidden, Placement::kPartial, Placement::kReplicate);
-    move(state, price, StepKind::kReduceScatter, Value::kHidden, Placement::kPartial, Placement::kShard);
-    move(state, price, StepKind::kAllGather, Value::kHidden, Placement::kShard, Placement::kReplicate);
-    move(state, price, StepKind::kSlice, Value::kHidden, Placement::kReplicate, Placement::kShard);
-    if (kind_ == EdgeKind::kIntoSampler) {
-      move(state, price, StepKind::kColumnsToRows, Value::kHidden, Placement::kColumns, Placement::kShard);
-      return;
-    }
-    if (state.phase != Phase::kGiven) {
-      if (state.phase == Phase::kAdded) {
-        State normed = state;
-        normed.phase = Phase::kNormed;
-        normed.hidden = state.residual;
-        take(state, price, normed,
-             {.kind = StepKind::kNorm, .before = state.residual, .after = state.residual});
-      }
-      return;
-    }
-    move(state, price, StepKind::kAllGather, Value::kResidual, Placement::kShard, Placement::kReplicate);
-    move(state, price, StepKind::kSlice, Value::kResidual, Placement::kReplicate, Placement::kShard);
-    const bool whole = state.hidden.axes_with(Placement::kPartial, grid).empty();
-    const StepKind joins = kind_ == EdgeKind::kFirst ? StepKind::kSeed : StepKind::kAdd;
-    if (whole && (kind_ == EdgeKind::kFirst || state.hidden == state.residual)) {
-      State added = state;
-      added.phase = Phase::kAdded;
-      added.residual = state.hidden;
-      take(state, price, added,
-           {.kind = joins, .value = Value::kResidual, .before = state.hidden, .after = state.hidden});
-    }
-  }
-
-  // Every way to turn placement `from` of a value into `to` along a non-empty set of axes with one step.
-  void move(const State& state, const Price& price, StepKind kind, Value value, Placement from,
-            Placement to) {
-    if (state.phase == Phase::kAdded)
-      return;  // the norm comes first: its input is the residual as it was added
-    const Layout& layout = value == Value::kHidden ? state.hidden : state.residual;
-    const uint32_t eligible = layout.axes_with(from, context_.grid).bits();
-    for (uint32_t subset = eligible; subset != 0; subset = (subset - 1) & eligible) {
-      const AxisSet over(subset);
-      State next = state;
-      (value == Value::kHidden ? next.hidden : next.residual) = layout.with(over, to);
-      take(state, price, next,
-           {.kind = kind, .value = value, .over = over, .before = layout, .after = layout.with(over, to)});
-    }
-  }
-
-  void take(const State& from, const Price& price, const State& to, const Step& step) {
-    const Price next = price + Price{estimate(step, context_.grid, context_.machine, context_.load).us, 1};
-    const auto found = best_.find(to);
-    if (found != best_.end() && found->second.price <= next) return;
-    best_[to] = {next, from, step};
-    queue_.push({next, to});
-  }
-
-  const PlanningContext& context_;
-  const EdgeKind kind_;
-  std::map<State, Reached> best_;
-  using Entry = std::pair<Price, State>;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
-};
-
-// What the cheapest way to a stage's output with this hidden and residual layout was.
+// The cheapest way to the output of a stage that runs by this signature and leaves the residual like this.
+// Between two stages hidden and residual go to a layout in which they are added; the sum may go on to another
+// one (a gather here serves both values); it is normed, and the normed rows go to what the stage needs. These
+// parts share nothing but the two layouts, so the cheapest way by way of them is the sum of their cheapest
+// ways.
 struct Arrival {
   Price price;
-  State before;       // state at the previous stage's output
-  State reached;      // state at the end of the edge
-  int signature = 0;  // of this stage
+  int signature = 0;    // of this stage
+  Layout joined;        // where hidden was added to the residual
+  Layout residual;      // where it was normed, and stays
+  size_t previous = 0;  // index of the arrival at the stage before
 };
-using Frontier = std::map<std::pair<Layout, Layout>, Arrival>;  // (hidden, residual) after the stage
+using Frontier = std::vector<Arrival>;
 
 class ChainSearch {
  public:
   ChainSearch(std::span<const Stage> chain, const PlanningContext& context)
-      : chain_(chain), context_(context) {}
+      : chain_(chain),
+        context_(context),
+        all_rows_(context, context.load),
+        wanted_rows_(context, after_select(context.load)) {
+    const uint32_t axes = context.grid.all().bits();
+    for (uint32_t subset = 0; subset <= axes; ++subset)
+      whole_rows_.push_back(Layout().with(AxisSet(subset), Placement::kShard));
+  }
 
   Result<Plan> run() {
     LOCKSTEP_CHECK_GE(chain_.size(), size_t{2});
     frontiers_.emplace_back();
-    for (int s = 0; s < static_cast<int>(chain_[0].signatures.size()); ++s) {
-      const Signature& signature = chain_[0].signatures[s];
-      offer(frontiers_[0], {signature.gives, Layout()},
-            {.price = stage_price(signature), .before = {}, .reached = {}, .signature = s});
-    }
+    for (int s = 0; s < static_cast<int>(chain_[0].signatures.size()); ++s)
+      frontiers_[0].push_back({stage_price(0, s), s, Layout(), Layout(), 0});
     for (size_t at = 1; at < chain_.size(); ++at) {
-      frontiers_.push_back(advance(at));
+      const EdgeKind kind = kind_of(chain_[at - 1], chain_[at]);
+      frontiers_.push_back(kind == EdgeKind::kIntoSampler ? advance_to_sampler(at) : advance(at, kind));
       if (frontiers_.back().empty())
         return invalid_argument("", "no steps lead from {} to {}", name_of(chain_[at - 1].kind),
                                 name_of(chain_[at].kind));
@@ -163,78 +81,136 @@ class ChainSearch {
   }
 
  private:
-  Price stage_price(const Signature& signature) const {
-    return {estimate(signature, context_.grid, context_.machine, context_.load).us, 0};
+  const Signature& signature(size_t at, const Arrival& arrival) const {
+    return chain_[at].signatures[arrival.signature];
+  }
+  LayoutPaths& paths_into(size_t at) {
+    const bool selected = chain_[at].kind == StageKind::kHead || chain_[at].kind == StageKind::kSampler;
+    return selected ? wanted_rows_ : all_rows_;
+  }
+  Load load_into(size_t at) const {
+    const bool selected = chain_[at].kind == StageKind::kHead || chain_[at].kind == StageKind::kSampler;
+    return selected ? after_select(context_.load) : context_.load;
+  }
+  Price step_price(const Step& step, const Load& load) const {
+    return price_of(estimate(step, context_.grid, context_.machine, load), 1);
+  }
+  Price stage_price(size_t at, int s) const {
+    const Signature& signature = chain_[at].signatures[s];
+    const Price price = price_of(estimate(signature, context_.grid, context_.machine, load_into(at)), 0);
+    if (chain_[at].kind != StageKind::kExperts) return price;
+    return price + step_price(dispatch_of(signature), context_.load) +
+           step_price(combine_of(signature), context_.load);
   }
 
-  static void offer(Frontier& frontier, const std::pair<Layout, Layout>& key, const Arrival& arrival) {
-    const auto [at, inserted] = frontier.try_emplace(key, arrival);
-    if (!inserted && arrival.price < at->second.price) at->second = arrival;
+  static void offer(std::optional<Arrival>& best, const Arrival& arrival) {
+    if (!best || arrival.price < best->price) best = arrival;
   }
 
-  const EdgeSearch& search(EdgeKind kind, const State& from) {
-    const auto key = std::make_tuple(kind, from);
-    const auto found = searches_.find(key);
-    if (found != searches_.end()) return found->second;
-    return searches_.try_emplace(key, context_, kind, from).first->second;
+  // The cheapest way to add hidden to the residual in `rows`.
+  std::optional<Arrival> join(size_t at, EdgeKind kind, Layout rows) {
+    std::optional<Arrival> best;
+    LayoutPaths& paths = paths_into(at);
+    for (size_t from = 0; from < frontiers_[at - 1].size(); ++from) {
+      const Arrival& arrival = frontiers_[at - 1][from];
+      const auto hidden = paths.price(signature(at - 1, arrival).gives, rows);
+      const auto residual =
+          kind == EdgeKind::kFirst ? std::optional(Price()) : paths.price(arrival.residual, rows);
+      if (hidden && residual) offer(best, {arrival.price + *hidden + *residual, 0, rows, rows, from});
+    }
+    if (best) best->price = best->price + step_price(join_of(kind, rows), load_into(at));
+    return best;
   }
 
-  Frontier advance(size_t at) {
+  // For every layout of whole rows the cheapest way to have both values there, normed.
+  Frontier normed(size_t at, EdgeKind kind) {
+    Frontier joined, normed;
+    for (const Layout rows : whole_rows_)
+      if (auto arrival = join(at, kind, rows)) joined.push_back(*arrival);
+    for (const Layout rows : whole_rows_) {
+      std::optional<Arrival> best;
+      for (const Arrival& arrival : joined)
+        if (const auto way = paths_into(at).price(arrival.joined, rows))
+          offer(best, {arrival.price + *way, 0, arrival.joined, rows, arrival.previous});
+      if (!best) continue;
+      best->price = best->price + step_price(norm_of(rows), load_into(at));
+      normed.push_back(*best);
+    }
+    return normed;
+  }
+
+  Frontier advance(size_t at, EdgeKind kind) {
     Frontier next;
-    const EdgeKind kind = kind_of(chain_[at - 1], chain_[at]);
-    const Phase last = kind == EdgeKind::kIntoSampler ? Phase::kGiven : Phase::kNormed;
-    for (const auto& [layouts, arrival] : frontiers_[at - 1]) {
-      const State from{Phase::kGiven, layouts.first, layouts.second};
-      for (const auto& [state, reached] : search(kind, from).reached()) {
-        if (state.phase != last) continue;
-        for (int s = 0; s < static_cast<int>(chain_[at].signatures.size()); ++s) {
-          const Signature& signature = chain_[at].signatures[s];
-          if (signature.needs != state.hidden) continue;
-          offer(next, {signature.gives, state.residual},
-                {arrival.price + reached.price + stage_price(signature), from, state, s});
-        }
+    for (const Arrival& arrival : normed(at, kind))
+      for (int s = 0; s < static_cast<int>(chain_[at].signatures.size()); ++s)
+        if (const auto way = paths_into(at).price(arrival.residual, chain_[at].signatures[s].needs))
+          next.push_back({arrival.price + *way + stage_price(at, s), s, arrival.joined, arrival.residual,
+                          arrival.previous});
+    return next;
+  }
+
+  Frontier advance_to_sampler(size_t at) {
+    Frontier next;
+    for (int s = 0; s < static_cast<int>(chain_[at].signatures.size()); ++s) {
+      std::optional<Arrival> best;
+      for (size_t from = 0; from < frontiers_[at - 1].size(); ++from) {
+        const Arrival& arrival = frontiers_[at - 1][from];
+        const auto way =
+            paths_into(at).price(signature(at - 1, arrival).gives, chain_[at].signatures[s].needs);
+        if (way)
+          offer(best, {arrival.price + *way + stage_price(at, s), s, Layout(), arrival.residual, from});
       }
+      if (best) next.push_back(*best);
     }
     return next;
   }
 
   Plan backtrack() {
-    auto best = frontiers_.back().begin();
-    for (auto at = frontiers_.back().begin(); at != frontiers_.back().end(); ++at)
-      if (at->second.price < best->second.price) best = at;
+    const auto cheaper = [](const Arrival& a, const Arrival& b) { return a.price < b.price; };
+    const Frontier& last = frontiers_.back();
+    size_t index = std::min_element(last.begin(), last.end(), cheaper) - last.begin();
     Plan plan;
     plan.edges.resize(chain_.size() - 1);
-    auto key = best->first;
     for (size_t at = chain_.size() - 1; at > 0; --at) {
-      const Arrival& arrival = frontiers_[at].at(key);
-      key = {arrival.before.hidden, arrival.before.residual};
-      plan.edges[at - 1] = edge(at, arrival, frontiers_[at - 1].at(key));
+      const Arrival& arrival = frontiers_[at][index];
+      index = arrival.previous;
+      plan.edges[at - 1] = edge(at, frontiers_[at - 1][index], arrival);
     }
     return plan;
   }
 
-  Edge edge(size_t at, const Arrival& arrival, const Arrival& before) {
+  Edge edge(size_t at, const Arrival& before, const Arrival& arrival) {
     const Stage &from = chain_[at - 1], &to = chain_[at];
-    const Signature& gave = from.signatures[before.signature];
-    const Signature& takes = to.signatures[arrival.signature];
-    Edge edge{{from.kind, from.layer}, {to.kind, to.layer}, gave.gives, takes.needs, {}};
+    const Signature& gave = signature(at - 1, before);
+    const Signature& takes = signature(at, arrival);
     const EdgeKind kind = kind_of(from, to);
-    if (from.kind == StageKind::kExperts)
-      edge.steps.push_back(
-          {.kind = StepKind::kCombine, .over = gave.exchange, .before = gave.needs, .after = gave.gives});
+    Edge edge{{from.kind, from.layer}, {to.kind, to.layer}, gave.gives, takes.needs, {}};
+    const auto take = [&](std::vector<Step> steps) {
+      edge.steps.insert(edge.steps.end(), steps.begin(), steps.end());
+    };
+    LayoutPaths& paths = paths_into(at);
+    if (from.kind == StageKind::kExperts) take({combine_of(gave)});
     if (kind == EdgeKind::kIntoHead)
-      edge.steps.push_back({.kind = StepKind::kSelect, .before = gave.gives, .after = gave.gives});
-    for (const Step& step : search(kind, arrival.before).path_to(arrival.reached)) edge.steps.push_back(step);
-    if (to.kind == StageKind::kExperts)
-      edge.steps.push_back(
-          {.kind = StepKind::kDispatch, .over = takes.exchange, .before = takes.needs, .after = takes.needs});
+      take({{.kind = StepKind::kSelect, .before = gave.gives, .after = gave.gives}});
+    if (kind == EdgeKind::kIntoSampler) {
+      take(paths.steps(gave.gives, takes.needs, Value::kHidden));
+      return edge;
+    }
+    take(paths.steps(gave.gives, arrival.joined, Value::kHidden));
+    if (kind != EdgeKind::kFirst) take(paths.steps(before.residual, arrival.joined, Value::kResidual));
+    take({join_of(kind, arrival.joined)});
+    take(paths.steps(arrival.joined, arrival.residual, Value::kResidual));
+    take({norm_of(arrival.residual)});
+    take(paths.steps(arrival.residual, takes.needs, Value::kHidden));
+    if (to.kind == StageKind::kExperts) take({dispatch_of(takes)});
     return edge;
   }
 
   std::span<const Stage> chain_;
   const PlanningContext& context_;
+  LayoutPaths all_rows_, wanted_rows_;
+  std::vector<Layout> whole_rows_;  // every layout without addends: sharded along some axes
   std::vector<Frontier> frontiers_;
-  std::map<std::tuple<EdgeKind, State>, EdgeSearch> searches_;
 };
 
 void number_steps(Plan& plan) {

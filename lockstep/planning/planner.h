@@ -28,7 +28,8 @@ struct PlannerOptions {
 };
 
 // The cheapest chain of signatures and steps under the cost model, the residual's layouts included, then the
-// passes. Ties go to fewer steps, then to the smaller step kinds, so that every host makes the same plan.
+// passes. Prices are integers, so ties are exact; they go to fewer steps, then to what is declared or
+// numbered first (signatures, layouts, step kinds), so that every host makes the same plan.
 Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context,
                        const PlannerOptions& options = {});
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace lockstep::planning {
 namespace {
@@ -105,16 +106,19 @@ std::string RankGrid::name_of(AxisSet over) const {
 Result<AxisSet> RankGrid::axes_named(std::string_view names) const {
   AxisSet set;
   if (names == "-") return set;
-  while (!names.empty()) {
+  for (;;) {
     const auto comma = names.find(',');
     const std::string_view name = names.substr(0, comma);
-    names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
     const auto at =
         std::find_if(axes_.begin(), axes_.end(), [&](const AtomicAxis& axis) { return axis.name == name; });
-    if (at == axes_.end()) return invalid_argument("", "this grid has no axis \"{}\"", name);
-    set = set | AxisSet::of(static_cast<int>(at - axes_.begin()));
+    if (at == axes_.end())
+      return invalid_argument("", "this grid has no axis \"{}\"; its axes are {}", name, name_of(all()));
+    const AxisSet axis = AxisSet::of(static_cast<int>(at - axes_.begin()));
+    if (set.contains(axis)) return invalid_argument("", "the axis \"{}\" is named twice", name);
+    set = set | axis;
+    if (comma == std::string_view::npos) return set;
+    names.remove_prefix(comma + 1);
   }
-  return set;
 }
 
 }  // namespace lockstep::planning

@@ -100,6 +100,13 @@ std::string_view name_of(StageKind kind) {
   return "?";
 }
 
+const Signature* signature_of(const Stage& stage, const Layout* needs, const Layout* gives) {
+  for (const Signature& signature : stage.signatures)
+    if ((needs == nullptr || signature.needs == *needs) && (gives == nullptr || signature.gives == *gives))
+      return &signature;
+  return nullptr;
+}
+
 std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
                                       const StageOptions& options) {
   std::vector<Stage> chain = {embedding(model, grid)};

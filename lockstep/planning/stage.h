@@ -3,6 +3,7 @@
 // layout that it gives, and its cost. A stage never reduces, gathers or asks for a rank; the plan does.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/planning/layout.h"
@@ -33,6 +34,9 @@ struct Stage {
   int layer = 0;  // of the model; the embedding has 0, head and sampler the number of layers
   std::vector<Signature> signatures;
 };
+
+// The signature that needs and gives these; nullptr as an argument matches all, as a result means none.
+const Signature* signature_of(const Stage& stage, const Layout* needs, const Layout* gives);
 
 // What planning must know of a model: sizes, no names of tensors, no formats.
 struct ModelShape {

@@ -8,8 +8,12 @@ namespace lockstep::planning {
 namespace {
 
 void check_counts(const StepShape& shape, const ReplicaCounts& counts) {
+  LOCKSTEP_CHECK_GE(counts.num_requests, 0);
   LOCKSTEP_CHECK_GE(counts.num_target_rows, 0);
+  LOCKSTEP_CHECK_GE(counts.num_draft_rows, 0);
   LOCKSTEP_CHECK_LE(counts.num_requests, shape.capacity.max_requests);
+  // Before it is rounded: counts come from other hosts, and the sum must not overflow.
+  LOCKSTEP_CHECK_LE(counts.num_target_rows, shape.capacity.max_rows);
   LOCKSTEP_CHECK_LE(round_up(counts.num_target_rows, shape.row_quantum()), shape.capacity.max_rows);
   LOCKSTEP_CHECK_LE(static_cast<int32_t>(counts.logit_rows.size()), shape.capacity.max_logit_rows);
   int32_t previous = -1;
@@ -20,22 +24,28 @@ void check_counts(const StepShape& shape, const ReplicaCounts& counts) {
   }
 }
 
+}  // namespace
+
 uint64_t hash_of(const StepPlan& plan) {
   Hasher hasher;
-  hasher.add(plan.step)
-      .add(static_cast<uint64_t>(plan.regime))
-      .add(static_cast<uint64_t>(plan.max_rows_of_any_home));
+  const auto add = [&](int32_t number) { hasher.add(static_cast<uint64_t>(number)); };
+  const auto add_all = [&](const std::vector<int32_t>& numbers) {
+    hasher.add(numbers.size());
+    for (const int32_t number : numbers) add(number);
+  };
+  hasher.add(plan.step).add(static_cast<uint64_t>(plan.regime)).add(plan.counts.size());
   for (const ReplicaCounts& counts : plan.counts) {
-    hasher.add(static_cast<uint64_t>(counts.num_requests)).add(static_cast<uint64_t>(counts.num_target_rows));
-    hasher.add(static_cast<uint64_t>(counts.num_draft_rows)).add(counts.logit_rows.size());
-    for (const int32_t row : counts.logit_rows) hasher.add(static_cast<uint64_t>(row));
+    add(counts.num_requests);
+    add(counts.num_target_rows);
+    add(counts.num_draft_rows);
+    add_all(counts.logit_rows);
   }
-  for (const auto* numbers : {&plan.padded_rows, &plan.rows_per_home, &plan.logit_rows_per_home})
-    for (const int32_t number : *numbers) hasher.add(static_cast<uint64_t>(number));
+  add_all(plan.padded_rows);
+  add_all(plan.rows_per_home);
+  add_all(plan.logit_rows_per_home);
+  add(plan.max_rows_of_any_home);
   return hasher.value();
 }
-
-}  // namespace
 
 int32_t round_up(int32_t value, int32_t quantum) { return (value + quantum - 1) / quantum * quantum; }
 
@@ -66,6 +76,9 @@ StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<Repli
 }
 
 HomeRow home_of(const StepPlan& plan, const StepShape& shape, int32_t replica, int32_t row) {
+  LOCKSTEP_CHECK_GE(replica, 0);
+  LOCKSTEP_CHECK_LT(replica, shape.num_replicas);
+  LOCKSTEP_CHECK_GE(row, 0);
   LOCKSTEP_CHECK_LT(row, plan.padded_rows[replica]);
   const int32_t per_home = plan.padded_rows[replica] / shape.ranks_per_replica;
   return {.home = replica * shape.ranks_per_replica + row / per_home, .row = row % per_home};

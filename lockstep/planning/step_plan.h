@@ -47,6 +47,7 @@ struct StepPlan {
   int32_t max_rows_of_any_home = 0;          // the geometry of an exchange with fixed slots
   uint64_t hash = 0;                         // of everything above
 };
+uint64_t hash_of(const StepPlan& plan);  // of every field but the hash
 
 int32_t round_up(int32_t value, int32_t quantum);
 StepShape step_shape(const RankGrid& grid, const Capacity& capacity);

@@ -4,6 +4,24 @@
 
 namespace lockstep::planning::symbolic {
 
+RowTable::RowTable(const StepPlan& step_plan, const RankGrid& grid) {
+  first_of_home.push_back(0);
+  for (int home = 0; home < grid.num_ranks(); ++home) {
+    const ReplicaCounts& counts = step_plan.counts[grid.replica_of(home)];
+    const int32_t held = step_plan.rows_per_home[home];
+    for (int32_t place = 0; place < held; ++place) {
+      const int32_t row = home % grid.shape().attention_tp * held + place;  // of the replica
+      const bool wanted = std::binary_search(counts.logit_rows.begin(), counts.logit_rows.end(), row);
+      rows.push_back({home, place, row >= counts.num_target_rows, wanted});
+    }
+    first_of_home.push_back(static_cast<RowId>(rows.size()));
+  }
+}
+
+std::string RowTable::name_of(RowId row) const {
+  return fmt::format("row {} of home {}", rows[row].place, rows[row].home);
+}
+
 uint64_t addend(uint64_t value, int index, int size) {
   if (index > 0) return mix(value, index);
   uint64_t rest = value;
@@ -11,63 +29,50 @@ uint64_t addend(uint64_t value, int index, int size) {
   return rest;
 }
 
-std::vector<Route> routes(int layer, uint64_t x, const VerifierOptions& options) {
-  std::vector<Route> chosen;
-  const int first = static_cast<int>(mix(7000 + layer, x) % options.num_experts);
-  for (int k = 0; k < std::min(options.top_k, options.num_experts); ++k)
-    chosen.push_back({(first + k) % options.num_experts, mix(x, 8000 + k) | 1});
-  return chosen;
+int num_experts(const RankGrid& grid, const VerifierOptions& options) {
+  if (options.num_experts > 0) return options.num_experts;
+  return (3 * grid.size(grid.expert_parallel()) + 1) / 2;
 }
 
-bool is_padding(const StepPlan& plan, const RankGrid& grid, RowKey key) {
-  const int replica = grid.replica_of(key.home);
-  const int place = key.home % grid.shape().attention_tp;
-  return place * plan.rows_per_home[key.home] + key.row >= plan.counts[replica].num_target_rows;
+void routes(int layer, uint64_t x, int num_experts, const VerifierOptions& options,
+            std::vector<Route>& chosen) {
+  chosen.clear();
+  const int first = static_cast<int>(mix(7000 + layer, x) % num_experts);
+  for (int k = 0; k < std::min(options.top_k, num_experts); ++k)
+    chosen.push_back({(first + k) % num_experts, mix(x, 8000 + k) | 1});
 }
 
-bool is_wanted(const StepPlan& plan, const RankGrid& grid, RowKey key) {
-  const int place = key.home % grid.shape().attention_tp;
-  const auto& wanted = plan.counts[grid.replica_of(key.home)].logit_rows;
-  return std::binary_search(wanted.begin(), wanted.end(), place * plan.rows_per_home[key.home] + key.row);
-}
-
-uint64_t fold_columns(const std::vector<uint64_t>& columns) {
+uint64_t fold_columns(std::span<const uint64_t> columns) {
   uint64_t folded = 0;
   for (const uint64_t column : columns) folded = mix(folded, column);
   return folded;
 }
 
-int num_head_columns(const Plan& plan, const RankGrid& grid) {
-  return plan.edges.empty() ? 1 : grid.size(plan.edges.back().given.axes_with(Placement::kColumns, grid));
-}
-
 namespace {
 
-// The rows of one replica, in order, on the one rank.
+// The real rows of one replica, in order, on the one rank.
 class OneReplica {
  public:
-  OneReplica(std::vector<RowKey> keys, const VerifierOptions& options)
-      : keys_(std::move(keys)), options_(options) {
-    for (const RowKey key : keys_) values_.push_back(embedding(key, options.seed));
-    residual_.assign(keys_.size(), 0);
+  OneReplica(std::vector<RowId> rows, int num_experts, const VerifierOptions& options)
+      : rows_(std::move(rows)), num_experts_(num_experts), options_(options) {
+    for (const RowId row : rows_) values_.push_back(embedding(row, options.seed));
+    residual_.assign(rows_.size(), 0);
   }
 
-  void run(const Plan& plan, int num_columns, const StepPlan& step_plan, const RankGrid& grid,
-           Expected& out) {
-    for (size_t at = 0; at < plan.edges.size(); ++at) {
-      const Edge& edge = plan.edges[at];
-      if (edge.to.kind == StageKind::kSampler) {
-        for (size_t i = 0; i < keys_.size(); ++i)
-          if (is_wanted(step_plan, grid, keys_[i])) out.logits[keys_[i]] = logits(values_[i], num_columns);
+  void run(std::span<const Stage> chain, int num_columns, Expected& out) {
+    for (size_t at = 0; at + 1 < chain.size(); ++at) {
+      const Stage& to = chain[at + 1];
+      if (to.kind == StageKind::kSampler) {
+        for (size_t i = 0; i < rows_.size(); ++i) out.logits[rows_[i]] = logits(values_[i], num_columns);
         return;
       }
-      for (size_t i = 0; i < keys_.size(); ++i) {
+      for (size_t i = 0; i < rows_.size(); ++i) {
         residual_[i] += values_[i];
-        out.residual[at][keys_[i]] = residual_[i];
+        out.residual[at][rows_[i]] = residual_[i];
         values_[i] = norm(at, residual_[i]);
-        out.hidden[at][keys_[i]] = values_[i];
+        out.hidden[at][rows_[i]] = values_[i];
       }
-      if (edge.to.kind != StageKind::kHead) run_stage(edge.to);
+      if (to.kind != StageKind::kHead) run_stage(to);
     }
   }
 
@@ -78,7 +83,7 @@ class OneReplica {
     return fold_columns(columns);
   }
 
-  void run_stage(StageRef stage) {
+  void run_stage(const Stage& stage) {
     uint64_t state = 0;
     for (uint64_t& x : values_) {
       if (stage.kind == StageKind::kAttention) {
@@ -88,31 +93,36 @@ class OneReplica {
         x = dense(stage.layer, x);
       } else {
         uint64_t sum = shared_expert(stage.layer, x);
-        for (const Route& route : routes(stage.layer, x, options_))
-          sum += route.weight * expert(stage.layer, route.expert, x);
+        routes(stage.layer, x, num_experts_, options_, chosen_);
+        for (const Route& route : chosen_) sum += route.weight * expert(stage.layer, route.expert, x);
         x = sum;
       }
     }
   }
 
-  std::vector<RowKey> keys_;
+  std::vector<RowId> rows_;
   std::vector<uint64_t> values_, residual_;
+  std::vector<Route> chosen_;
+  const int num_experts_;
   const VerifierOptions& options_;
 };
 
 }  // namespace
 
-Expected run_on_one_rank(const Plan& plan, const RankGrid& grid, const StepPlan& step_plan,
-                         const VerifierOptions& options) {
+Expected run_on_one_rank(std::span<const Stage> chain, int num_head_columns, const RankGrid& grid,
+                         const RowTable& table, const VerifierOptions& options) {
   Expected expected;
-  expected.hidden.resize(plan.edges.size());
-  expected.residual.resize(plan.edges.size());
+  const size_t num_edges = chain.empty() ? 0 : chain.size() - 1;
+  expected.hidden.assign(num_edges, std::vector<uint64_t>(table.rows.size()));
+  expected.residual = expected.hidden;
+  expected.logits.resize(table.rows.size());
+  const int width = grid.shape().attention_tp;
   for (int replica = 0; replica < grid.num_replicas(); ++replica) {
-    std::vector<RowKey> keys;
-    for (int home = 0; home < grid.num_ranks(); ++home)
-      for (int32_t row = 0; grid.replica_of(home) == replica && row < step_plan.rows_per_home[home]; ++row)
-        if (const RowKey key{home, row}; !is_padding(step_plan, grid, key)) keys.push_back(key);
-    OneReplica(std::move(keys), options).run(plan, num_head_columns(plan, grid), step_plan, grid, expected);
+    std::vector<RowId> rows;
+    for (RowId row = table.first_of_home[replica * width]; row < table.first_of_home[(replica + 1) * width];
+         ++row)
+      if (!table.rows[row].padding) rows.push_back(row);
+    OneReplica(std::move(rows), num_experts(grid, options), options).run(chain, num_head_columns, expected);
   }
   return expected;
 }

@@ -3,7 +3,8 @@
 // missing, a doubled or a misplaced addend changes every later value), sums wrap around and are therefore
 // exact in any order. Internal to planning: only the verifier includes it.
 #include <cstdint>
-#include <map>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/hash.h"
@@ -12,10 +13,21 @@
 
 namespace lockstep::planning::symbolic {
 
-// A row of the step: its home rank and its place among its home's rows.
-struct RowKey {
-  int32_t home = 0, row = 0;
-  auto operator<=>(const RowKey&) const = default;
+// A row of a step, by number: home ranks ascending, each home's rows in their order.
+using RowId = int32_t;
+
+struct Row {
+  int32_t home = 0, place = 0;  // its place among its home's rows
+  bool padding = false, wanted = false;
+};
+
+// All rows of a step.
+struct RowTable {
+  RowTable(const StepPlan& step_plan, const RankGrid& grid);
+  std::string name_of(RowId row) const;  // "row 1 of home 2"
+
+  std::vector<Row> rows;
+  std::vector<RowId> first_of_home;  // [ranks + 1]
 };
 
 struct Route {
@@ -25,7 +37,7 @@ struct Route {
 
 inline uint64_t mix(uint64_t a, uint64_t b) { return mix64(mix64(a) ^ (b + 0x51ed270b)); }
 
-inline uint64_t embedding(RowKey key, uint64_t seed) { return mix(seed, mix(key.home, key.row)); }
+inline uint64_t embedding(RowId row, uint64_t seed) { return mix(seed, row); }
 inline uint64_t norm(size_t edge, uint64_t residual) { return mix(1000 + edge, residual); }
 inline uint64_t dense(int layer, uint64_t x) { return mix(2000 + layer, x); }
 inline uint64_t shared_expert(int layer, uint64_t x) { return mix(3000 + layer, x); }
@@ -37,18 +49,18 @@ inline uint64_t attention(int layer, uint64_t state) { return mix(6000 + layer, 
 
 // The share of member `index` of `size` ranks in a value that is owed as a sum.
 uint64_t addend(uint64_t value, int index, int size);
-std::vector<Route> routes(int layer, uint64_t x, const VerifierOptions& options);
-bool is_padding(const StepPlan& plan, const RankGrid& grid, RowKey key);
-bool is_wanted(const StepPlan& plan, const RankGrid& grid, RowKey key);
+// Different experts; one for every owner and a half, unless the options say how many.
+int num_experts(const RankGrid& grid, const VerifierOptions& options);
+void routes(int layer, uint64_t x, int num_experts, const VerifierOptions& options,
+            std::vector<Route>& chosen);
+uint64_t fold_columns(std::span<const uint64_t> columns);
 
 // One rank that holds everything: what every real row must be at the end of every edge.
 struct Expected {
-  std::vector<std::map<RowKey, uint64_t>> hidden, residual;  // [edges]
-  std::map<RowKey, uint64_t> logits;                         // of the wanted rows: all columns folded
+  std::vector<std::vector<uint64_t>> hidden, residual;  // [edges][rows]; of padding rows nothing is expected
+  std::vector<uint64_t> logits;                         // [rows] of the wanted ones: all columns folded
 };
-Expected run_on_one_rank(const Plan& plan, const RankGrid& grid, const StepPlan& step_plan,
-                         const VerifierOptions& options);
-uint64_t fold_columns(const std::vector<uint64_t>& columns);
-int num_head_columns(const Plan& plan, const RankGrid& grid);
+Expected run_on_one_rank(std::span<const Stage> chain, int num_head_columns, const RankGrid& grid,
+                         const RowTable& table, const VerifierOptions& options);
 
 }  // namespace lockstep::planning::symbolic

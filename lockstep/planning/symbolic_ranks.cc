@@ -1,7 +1,8 @@
 #include "lockstep/planning/symbolic_ranks.h"
 
 #include <algorithm>
-#include <map>
+
+#include "lockstep/base/split.h"
 
 namespace lockstep::planning::symbolic {
 namespace {
@@ -15,64 +16,83 @@ bool at_home(const RankGrid& grid, int rank, int home, AxisSet over) {
 }
 
 void keep_if(Held& held, const auto& keeps) {
-  Held kept;
-  for (size_t i = 0; i < held.keys.size(); ++i) {
-    if (!keeps(held.keys[i])) continue;
-    kept.keys.push_back(held.keys[i]);
-    kept.values.push_back(std::move(held.values[i]));
+  size_t kept = 0;
+  for (size_t i = 0; i < held.rows.size(); ++i) {
+    if (!keeps(held.rows[i])) continue;
+    held.rows[kept] = held.rows[i];
+    for (size_t c = 0; c < held.width; ++c)
+      held.values[kept * held.width + c] = held.values[i * held.width + c];
+    ++kept;
   }
-  held = std::move(kept);
+  held.rows.resize(kept);
+  held.values.resize(kept * held.width);
 }
 
 }  // namespace
 
-Ranks::Ranks(const RankGrid& grid, const StepPlan& step_plan, const VerifierOptions& options)
-    : grid_(grid),
-      step_plan_(step_plan),
-      options_(options),
-      hidden_(grid.num_ranks()),
-      residual_(grid.num_ranks()) {}
+Ranks::Ranks(const RankGrid& grid, const RowTable& table, const VerifierOptions& options)
+    : grid_(grid), table_(table), options_(options), hidden_(grid.num_ranks()), residual_(grid.num_ranks()) {}
 
 // Padding holds other garbage on every rank: whoever lets it flow into a real row is found out.
-uint64_t Ranks::padding_value(int rank, RowKey key) const {
-  return mix(kPadding + rank, mix(key.home, key.row));
+uint64_t Ranks::padding_value(int rank, RowId row) const { return mix(kPadding + rank, row); }
+
+const std::vector<std::vector<int>>& Ranks::groups(AxisSet over) {
+  auto& found = groups_[over];
+  if (!found.empty()) return found;
+  for (int rank = 0; rank < grid_.num_ranks(); ++rank)
+    if (grid_.index_in_group(rank, over) == 0) found.push_back(grid_.group(rank, over));
+  return found;
 }
+
+const std::vector<RowId>& Ranks::rows_of(const Layout& layout, int rank) {
+  const AxisSet sharded = layout.axes_with(Placement::kShard, grid_);
+  auto& rows = rows_[{sharded, is_selected_}];
+  if (rows.empty()) {
+    rows.resize(grid_.num_ranks());
+    for (int holder = 0; holder < grid_.num_ranks(); ++holder)
+      for (int home = 0; home < grid_.num_ranks(); ++home) {
+        if (!at_home(grid_, holder, home, sharded)) continue;
+        for (RowId row = table_.first_of_home[home]; row < table_.first_of_home[home + 1]; ++row)
+          if (!is_selected_ || table_.rows[row].wanted) rows[holder].push_back(row);
+      }
+  }
+  return rows[rank];
+}
+
+// ---- stages ----------------------------------------------------------------------------------------------
 
 void Ranks::embed(const Signature& signature) {
   hidden_layout_ = signature.gives;
-  for (int rank = 0; rank < grid_.num_ranks(); ++rank)
-    for (const Segment& segment : segments_of(signature.gives, rank, grid_, step_plan_.rows_per_home))
-      for (int32_t row = 0; row < segment.num_rows; ++row) {
-        const RowKey key{segment.home, row};
-        const bool padding = is_padding(step_plan_, grid_, key);
-        hidden_[rank].keys.push_back(key);
-        hidden_[rank].values.push_back({padding ? padding_value(rank, key) : embedding(key, options_.seed)});
-      }
+  for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
+    Held& held = hidden_[rank];
+    held.rows = rows_of(signature.gives, rank);
+    for (const RowId row : held.rows)
+      held.values.push_back(table_.rows[row].padding ? padding_value(rank, row)
+                                                     : embedding(row, options_.seed));
+  }
 }
 
 void Ranks::run_stage(const Stage& stage, const Signature& signature) {
+  phase_ = Phase::kGiven;
   if (stage.kind == StageKind::kExperts) {
-    if (!dispatched_over_) throw Misstep("the experts are reached without a dispatch");
     compute_experts(stage.layer);
     const AxisSet owes = signature.gives.axes_with(Placement::kPartial, grid_);
     shared_ = hidden_;
     for (int rank = 0; rank < grid_.num_ranks(); ++rank)
-      for (auto& value : shared_[rank].values)
-        value[0] =
-            addend(shared_expert(stage.layer, value[0]), grid_.index_in_group(rank, owes), grid_.size(owes));
-    hidden_layout_ = signature.needs;  // until combine
-    return;
+      for (uint64_t& value : shared_[rank].values)
+        value = addend(shared_expert(stage.layer, value), grid_.index_in_group(rank, owes), grid_.size(owes));
+    return;  // its output exists once it is combined
   }
-  const AxisSet split = signature.gives.axes_with(
-      stage.kind == StageKind::kHead ? Placement::kColumns : Placement::kPartial, grid_);
+  const bool is_head = stage.kind == StageKind::kHead;
+  const AxisSet split = signature.gives.axes_with(is_head ? Placement::kColumns : Placement::kPartial, grid_);
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
+    const int index = grid_.index_in_group(rank, split), size = grid_.size(split);
     uint64_t state = 0;
     Held& held = hidden_[rank];
-    for (size_t i = 0; i < held.keys.size(); ++i) {
-      uint64_t& x = held.values[i][0];
-      const int index = grid_.index_in_group(rank, split), size = grid_.size(split);
-      if (is_padding(step_plan_, grid_, held.keys[i])) {
-        x = padding_value(rank, held.keys[i]);
+    for (size_t i = 0; i < held.rows.size(); ++i) {
+      uint64_t& x = held.values[i];
+      if (table_.rows[held.rows[i]].padding) {
+        x = padding_value(rank, held.rows[i]);
       } else if (stage.kind == StageKind::kAttention) {
         state = attention_state(state, x);
         x = addend(attention(stage.layer, state), index, size);
@@ -86,114 +106,155 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
   hidden_layout_ = signature.gives;
 }
 
-void Ranks::run_step(const Step& step, size_t edge) {
-  Layout& layout = step.value == Value::kHidden ? hidden_layout_ : residual_layout_;
-  const bool joins =
-      step.kind == StepKind::kSeed || step.kind == StepKind::kNorm;  // takes the other value's layout
-  if (!joins && step.kind != StepKind::kCombine && step.before != layout)
-    throw Misstep(
-        fmt::format("it takes {} but the value is {}", to_text(step.before, grid_), to_text(layout, grid_)));
-  switch (step.kind) {
-    case StepKind::kAllReduce:
-      all_reduce(of(step.value), step.over);
-      break;
-    case StepKind::kReduceScatter:
-      all_reduce(of(step.value), step.over);
-      keep_home(of(step.value), step.over);
-      break;
-    case StepKind::kAllGather:
-      all_gather(of(step.value), step.over);
-      break;
-    case StepKind::kSlice:
-      keep_home(of(step.value), step.over);
-      break;
-    case StepKind::kSeed:
-      if (has_residual_) throw Misstep("the residual is seeded a second time");
-      residual_ = hidden_;
-      residual_layout_ = hidden_layout_;
-      has_residual_ = true;
-      break;
-    case StepKind::kAdd:
-      add();
-      break;
-    case StepKind::kNorm:
-      norm_rows(edge);
-      break;
-    case StepKind::kSelect:
-      select();
-      break;
-    case StepKind::kDispatch:
-      dispatch(step.over);
-      break;
-    case StepKind::kCombine:
-      if (dispatched_over_ && *dispatched_over_ != step.over)
-        throw Misstep(fmt::format("it combines over {} what was dispatched over {}", grid_.name_of(step.over),
-                                  grid_.name_of(*dispatched_over_)));
-      combine();
-      break;
-    case StepKind::kColumnsToRows:
-      columns_to_rows(step.over);
-      break;
-    case StepKind::kFusedAllReduceAddNorm:
-      all_reduce(hidden_, step.over);
-      hidden_layout_ = step.after;
-      add();
-      norm_rows(edge);
-      break;
+void Ranks::compute_experts(int layer) {
+  const int experts = num_experts(grid_, options_), slices = grid_.size(grid_.expert_tp());
+  // How often each (row, slice of an expert) was computed.
+  std::vector<uint8_t> computed(table_.rows.size() * experts * slices);
+  for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
+    const int slice = grid_.index_in_group(rank, grid_.expert_tp());
+    for (Slot& slot : slots_[rank]) {
+      const RowId row = hidden_[slot.source].rows[slot.position];
+      uint8_t& times = computed[(static_cast<size_t>(row) * experts + slot.route.expert) * slices + slice];
+      if (++times > 1)
+        throw Misstep(
+            fmt::format("expert {} is computed twice for {}", slot.route.expert, table_.name_of(row)));
+      slot.value = addend(expert(layer, slot.route.expert, slot.value), slice, slices);
+    }
   }
-  (step.value == Value::kHidden ? hidden_layout_ : residual_layout_) = step.after;
+  is_computed_ = true;
 }
 
-void Ranks::finish_edge(const Edge& edge) const {
-  if (dispatched_over_ && edge.to.kind != StageKind::kExperts)
-    throw Misstep("rows were dispatched to experts and never combined");
+// ---- steps -----------------------------------------------------------------------------------------------
+
+void Ranks::execute(const Step& step, const EdgeContext& edge) {
+  switch (step.kind) {
+    case StepKind::kAllReduce:
+      return all_reduce(of(step.value), step.over);
+    case StepKind::kReduceScatter:
+      all_reduce(of(step.value), step.over);
+      return keep_home(of(step.value), step.over);
+    case StepKind::kAllGather:
+      return all_gather(of(step.value), step.over);
+    case StepKind::kSlice:
+      return keep_home(of(step.value), step.over);
+    case StepKind::kSeed:
+      return seed();
+    case StepKind::kAdd:
+      return add();
+    case StepKind::kNorm:
+      return norm_rows(edge.index);
+    case StepKind::kSelect:
+      return select();
+    case StepKind::kDispatch:
+      return dispatch(step.over, edge.to);
+    case StepKind::kCombine:
+      return combine(step.over);
+    case StepKind::kColumnsToRows:
+      return columns_to_rows(step.over);
+    case StepKind::kFusedAllReduceAddNorm:
+      all_reduce(hidden_, step.over);
+      add();
+      return norm_rows(edge.index);
+  }
+}
+
+void Ranks::run_step(const Step& step, const EdgeContext& edge) {
+  const bool only_residual =
+      step.value == Value::kResidual && (step.kind == StepKind::kSlice || step.kind == StepKind::kAllGather);
+  if (dispatched_over_ && !only_residual && step.kind != StepKind::kCombine)
+    throw Misstep("hidden is at the experts: it was dispatched and is not yet combined");
+  if (checks_claims()) check_claims_before(step, edge);
+  const Layout before = layout_of(step.value);
+  execute(step, edge);
+  if (checks_claims()) check_claims_after(step, before, edge);
+}
+
+void Ranks::finish_edge(const EdgeContext& edge) const {
+  const bool to_experts = edge.to.kind == StageKind::kExperts;
+  if (to_experts && !dispatched_over_) throw Misstep("the experts are reached without a dispatch");
+  if (!to_experts && dispatched_over_) throw Misstep("rows were dispatched to experts and never combined");
+  if (checks_claims() && edge.to.kind != StageKind::kSampler && phase_ != Phase::kNormed)
+    throw Misstep("the edge ends before hidden is added to the residual and normed");
 }
 
 void Ranks::all_reduce(std::vector<Held>& value, AxisSet over) {
-  const std::vector<Held> before = value;
-  for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
-    for (auto& sum : value[rank].values) sum.assign(sum.size(), 0);
-    for (const int member : grid_.group(rank, over)) {
-      if (before[member].keys != before[rank].keys)
-        throw Misstep(fmt::format("ranks {} and {} would sum {} and {} rows that are not the same", rank,
-                                  member, before[rank].keys.size(), before[member].keys.size()));
-      for (size_t i = 0; i < value[rank].values.size(); ++i)
-        for (size_t c = 0; c < value[rank].values[i].size(); ++c)
-          value[rank].values[i][c] += before[member].values[i][c];
+  for (const std::vector<int>& group : groups(over)) {
+    Held sum = value[group[0]];
+    for (const int member : group) {
+      if (member == group[0]) continue;
+      const Held& other = value[member];
+      if (other.rows != sum.rows || other.width != sum.width)
+        throw Misstep(fmt::format("ranks {} and {} would sum {} and {} rows that are not the same", group[0],
+                                  member, sum.rows.size(), other.rows.size()));
+      for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += other.values[i];
     }
+    for (const int member : group) value[member] = sum;
   }
 }
 
 void Ranks::all_gather(std::vector<Held>& value, AxisSet over) {
-  const std::vector<Held> before = value;
-  for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
-    std::map<RowKey, std::vector<uint64_t>> rows;
-    for (const int member : grid_.group(rank, over))
-      for (size_t i = 0; i < before[member].keys.size(); ++i)
-        if (!rows.emplace(before[member].keys[i], before[member].values[i]).second)
-          throw Misstep(fmt::format("row {} of home {} arrives twice at rank {}", before[member].keys[i].row,
-                                    before[member].keys[i].home, rank));
-    value[rank] = {};
-    for (auto& [key, row] : rows) {
-      value[rank].keys.push_back(key);
-      value[rank].values.push_back(row);
+  struct Piece {
+    RowId row;
+    int member;
+    size_t position;
+  };
+  std::vector<Piece> pieces;
+  for (const std::vector<int>& group : groups(over)) {
+    pieces.clear();
+    for (const int member : group)
+      for (size_t i = 0; i < value[member].rows.size(); ++i)
+        pieces.push_back({value[member].rows[i], member, i});
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.row < b.row; });
+    Held all{.rows = {}, .values = {}, .width = value[group[0]].width};
+    for (const Piece& piece : pieces) {
+      if (!all.rows.empty() && all.rows.back() == piece.row)
+        throw Misstep(fmt::format("{} arrives twice at rank {}", table_.name_of(piece.row), group[0]));
+      all.rows.push_back(piece.row);
+      const auto first =
+          value[piece.member].values.begin() + static_cast<std::ptrdiff_t>(piece.position * all.width);
+      all.values.insert(all.values.end(), first, first + static_cast<std::ptrdiff_t>(all.width));
     }
+    for (const int member : group) value[member] = all;
   }
 }
 
 void Ranks::keep_home(std::vector<Held>& value, AxisSet over) {
   for (int rank = 0; rank < grid_.num_ranks(); ++rank)
-    keep_if(value[rank], [&](RowKey key) { return at_home(grid_, rank, key.home, over); });
+    keep_if(value[rank], [&](RowId row) { return at_home(grid_, rank, table_.rows[row].home, over); });
+}
+
+void Ranks::columns_to_rows(AxisSet over) {
+  for (const std::vector<int>& group : groups(over)) {
+    Held joined{.rows = hidden_[group[0]].rows, .values = {}, .width = 0};
+    for (const int member : group) {
+      if (hidden_[member].rows != joined.rows)
+        throw Misstep(fmt::format("ranks {} and {} would join columns of different rows", group[0], member));
+      joined.width += hidden_[member].width;
+    }
+    for (size_t i = 0; i < joined.rows.size(); ++i)
+      for (const int member : group) {
+        const Held& part = hidden_[member];
+        for (size_t c = 0; c < part.width; ++c) joined.values.push_back(part.values[i * part.width + c]);
+      }
+    for (const int member : group) hidden_[member] = joined;
+  }
+  keep_home(hidden_, over);
+}
+
+void Ranks::seed() {
+  if (has_residual_) throw Misstep("the residual is seeded a second time");
+  residual_ = hidden_;
+  has_residual_ = true;
 }
 
 void Ranks::add() {
   if (!has_residual_) throw Misstep("there is no residual to add to");
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
-    if (hidden_[rank].keys != residual_[rank].keys)
+    const Held& hidden = hidden_[rank];
+    if (hidden.rows != residual_[rank].rows || hidden.width != residual_[rank].width)
       throw Misstep(fmt::format("rank {} would add {} hidden rows to {} residual rows that are not the same",
-                                rank, hidden_[rank].keys.size(), residual_[rank].keys.size()));
-    for (size_t i = 0; i < hidden_[rank].values.size(); ++i)
-      residual_[rank].values[i][0] += hidden_[rank].values[i][0];
+                                rank, hidden.rows.size(), residual_[rank].rows.size()));
+    for (size_t i = 0; i < hidden.values.size(); ++i) residual_[rank].values[i] += hidden.values[i];
   }
 }
 
@@ -201,74 +262,49 @@ void Ranks::norm_rows(size_t edge) {
   if (!has_residual_) throw Misstep("there is no residual to norm");
   hidden_ = residual_;
   for (Held& held : hidden_)
-    for (auto& value : held.values) value[0] = norm(edge, value[0]);
-  hidden_layout_ = residual_layout_;
+    for (uint64_t& value : held.values) value = norm(edge, value);
 }
 
 void Ranks::select() {
   for (int rank = 0; rank < grid_.num_ranks(); ++rank)
     for (Held* held : {&hidden_[rank], &residual_[rank]})
-      keep_if(*held, [&](RowKey key) { return is_wanted(step_plan_, grid_, key); });
+      keep_if(*held, [&](RowId row) { return table_.rows[row].wanted; });
+  is_selected_ = true;
 }
 
-void Ranks::dispatch(AxisSet over) {
-  if (dispatched_over_) throw Misstep("a second dispatch before the combine of the first");
+void Ranks::dispatch(AxisSet over, const Stage& to) {
+  if (to.kind != StageKind::kExperts)
+    throw Misstep(fmt::format("it dispatches rows, but the edge leads to {}", planning::name_of(to.kind)));
   dispatched_over_ = over;
   slots_.assign(grid_.num_ranks(), {});
-}
-
-void Ranks::compute_experts(int layer) {
   const AxisSet parallel = grid_.expert_parallel();
-  const int owners = grid_.size(parallel);
+  const int owners = grid_.size(parallel), experts = num_experts(grid_, options_);
+  std::vector<Route> chosen;
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
-    const std::vector<int> reachable = grid_.group(rank, *dispatched_over_);
-    for (size_t i = 0; i < hidden_[rank].keys.size(); ++i) {
-      const RowKey key = hidden_[rank].keys[i];
-      if (is_padding(step_plan_, grid_, key)) continue;
-      for (const Route& route : routes(layer, hidden_[rank].values[i][0], options_)) {
-        const int owner = route.expert * owners / options_.num_experts;
+    const std::vector<int> reachable = grid_.group(rank, over);
+    for (size_t i = 0; i < hidden_[rank].rows.size(); ++i) {
+      if (table_.rows[hidden_[rank].rows[i]].padding) continue;
+      routes(to.layer, hidden_[rank].values[i], experts, options_, chosen);
+      for (const Route& route : chosen)
         for (const int member : reachable)
-          if (grid_.index_in_group(member, parallel) == owner)
-            slots_[member].push_back({rank, i, key, route, hidden_[rank].values[i][0]});
-      }
+          if (grid_.index_in_group(member, parallel) == owner_of(experts, owners, route.expert))
+            slots_[member].push_back({rank, i, route, hidden_[rank].values[i]});
     }
   }
-  std::map<std::tuple<RowKey, int, int>, int> computed;  // (row, expert, slice of the expert) -> times
-  for (int rank = 0; rank < grid_.num_ranks(); ++rank)
-    for (Slot& slot : slots_[rank]) {
-      const int slice = grid_.index_in_group(rank, grid_.expert_tp());
-      if (++computed[{slot.key, slot.route.expert, slice}] > 1)
-        throw Misstep(fmt::format("expert {} is computed twice for row {} of home {}", slot.route.expert,
-                                  slot.key.row, slot.key.home));
-      slot.value = addend(expert(layer, slot.route.expert, slot.value), slice, grid_.size(grid_.expert_tp()));
-    }
 }
 
-void Ranks::combine() {
+void Ranks::combine(AxisSet over) {
   if (!dispatched_over_) throw Misstep("a combine without a dispatch");
-  for (Held& held : hidden_)
-    for (auto& value : held.values) value[0] = 0;
+  if (!is_computed_) throw Misstep("a combine before the experts computed anything");
+  if (*dispatched_over_ != over)
+    throw Misstep(fmt::format("it combines over {} what was dispatched over {}", grid_.name_of(over),
+                              grid_.name_of(*dispatched_over_)));
+  hidden_ = shared_;
   for (const auto& slots : slots_)
     for (const Slot& slot : slots)
-      hidden_[slot.source].values[slot.position][0] += slot.route.weight * slot.value;
-  for (int rank = 0; rank < grid_.num_ranks(); ++rank)
-    for (size_t i = 0; i < hidden_[rank].values.size(); ++i)
-      hidden_[rank].values[i][0] += shared_[rank].values[i][0];
+      hidden_[slot.source].values[slot.position] += slot.route.weight * slot.value;
   dispatched_over_.reset();
-}
-
-void Ranks::columns_to_rows(AxisSet over) {
-  const std::vector<Held> before = hidden_;
-  for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
-    for (auto& value : hidden_[rank].values) value.clear();
-    for (const int member : grid_.group(rank, over)) {
-      if (before[member].keys != before[rank].keys)
-        throw Misstep(fmt::format("ranks {} and {} would join columns of different rows", rank, member));
-      for (size_t i = 0; i < before[member].values.size(); ++i)
-        for (const uint64_t column : before[member].values[i]) hidden_[rank].values[i].push_back(column);
-    }
-  }
-  keep_home(hidden_, over);
+  is_computed_ = false;
 }
 
 }  // namespace lockstep::planning::symbolic

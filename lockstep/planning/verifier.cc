@@ -8,7 +8,15 @@ namespace lockstep::planning {
 namespace {
 
 using symbolic::Held;
-using symbolic::RowKey;
+
+std::string text_of(const Edge& edge) { return to_text(edge.from) + " -> " + to_text(edge.to); }
+
+// The declared signature by which stage `at` runs in this plan; nullptr where it declares none that fits.
+const Signature* runs_by(const Plan& plan, std::span<const Stage> chain, size_t at) {
+  const Layout* needs = at > 0 ? &plan.edges[at - 1].needed : nullptr;
+  const Layout* gives = at < plan.edges.size() ? &plan.edges[at].given : nullptr;
+  return signature_of(chain[at], needs, gives);
+}
 
 class Verification {
  public:
@@ -17,111 +25,87 @@ class Verification {
       : plan_(plan),
         chain_(chain),
         grid_(grid),
-        step_plan_(step_plan),
-        ranks_(grid, step_plan, options),
-        expected_(symbolic::run_on_one_rank(plan, grid, step_plan, options)) {}
+        table_(step_plan, grid),
+        ranks_(grid, table_, options),
+        expected_(symbolic::run_on_one_rank(
+            chain, grid.size(plan.edges.back().given.axes_with(Placement::kColumns, grid)), grid, table_,
+            options)) {}
 
   std::vector<Violation> run() {
-    if (plan_.edges.size() + 1 != chain_.size()) {
-      found_.push_back({"", 0, fmt::format("{} edges for {} stages", plan_.edges.size(), chain_.size())});
-      return found_;
-    }
-    const Signature* first = signature_of(0);
-    if (first != nullptr) ranks_.embed(*first);
+    ranks_.embed(*runs_by(plan_, chain_, 0));
     for (size_t at = 0; at < plan_.edges.size() && found_.empty(); ++at) run_edge(at);
     return found_;
   }
 
  private:
   void report(size_t edge, uint32_t step, std::string says) {
-    const Edge& where = plan_.edges[edge];
-    found_.push_back({to_text(where.from) + " -> " + to_text(where.to), step, std::move(says)});
-  }
-
-  // The declared signature by which stage `at` runs in this plan: what it needs, what it gives, how it
-  // exchanges.
-  const Signature* signature_of(size_t at) {
-    const Edge* in = at > 0 ? &plan_.edges[at - 1] : nullptr;
-    const Edge* out = at < plan_.edges.size() ? &plan_.edges[at] : nullptr;
-    for (const Signature& signature : chain_[at].signatures)
-      if ((in == nullptr || in->needed == signature.needs) &&
-          (out == nullptr || out->given == signature.gives))
-        return &signature;
-    report(std::min(at, plan_.edges.size() - 1), 0,
-           fmt::format("{} is declared with no signature that needs {} and gives {}",
-                       name_of(chain_[at].kind), in != nullptr ? to_text(in->needed, grid_) : "nothing",
-                       out != nullptr ? to_text(out->given, grid_) : "nothing"));
-    return nullptr;
+    found_.push_back({text_of(plan_.edges[edge]), step, std::move(says)});
   }
 
   void run_edge(size_t at) {
     const Edge& edge = plan_.edges[at];
-    if (edge.to != StageRef{chain_[at + 1].kind, chain_[at + 1].layer} ||
-        edge.from != StageRef{chain_[at].kind, chain_[at].layer})
-      return report(at, 0, "it joins other stages than the chain does");
-    uint32_t step_id = 0;
+    const symbolic::Ranks::EdgeContext context{at, chain_[at + 1], *runs_by(plan_, chain_, at),
+                                               *runs_by(plan_, chain_, at + 1)};
+    const Step* last = nullptr;
     try {
       for (const Step& step : edge.steps) {
-        step_id = step.id;
-        ranks_.run_step(step, at);
+        last = &step;
+        ranks_.run_step(step, context);
       }
-      ranks_.finish_edge(edge);
     } catch (const symbolic::Misstep& misstep) {
-      return report(at, step_id, misstep.what());
+      return report(
+          at, last->id,
+          fmt::format("{} over {}: {}", name_of(last->kind), grid_.name_of(last->over), misstep.what()));
     }
-    check_rows(at, step_id);
-    if (!found_.empty()) return;
-    const Signature* signature = signature_of(at + 1);
-    if (signature == nullptr || edge.to.kind == StageKind::kSampler) return;
+    const uint32_t last_id = last != nullptr ? last->id : 0;
     try {
-      ranks_.run_stage(chain_[at + 1], *signature);
+      ranks_.finish_edge(context);
+      check_rows(at, last_id);
+      if (found_.empty() && edge.to.kind != StageKind::kSampler)
+        ranks_.run_stage(chain_[at + 1], context.takes);
     } catch (const symbolic::Misstep& misstep) {
-      report(at, step_id, misstep.what());
+      report(at, last_id, misstep.what());
     }
   }
 
   void check_rows(size_t at, uint32_t step) {
     const Edge& edge = plan_.edges[at];
-    const bool selected = edge.to.kind == StageKind::kHead || edge.to.kind == StageKind::kSampler;
-    if (ranks_.hidden_layout() != edge.needed)
-      return report(at, step,
-                    fmt::format("hidden ends as {}, needed is {}", to_text(ranks_.hidden_layout(), grid_),
-                                to_text(edge.needed, grid_)));
-    const auto& counts = selected ? step_plan_.logit_rows_per_home : step_plan_.rows_per_home;
     for (int rank = 0; rank < grid_.num_ranks() && found_.empty(); ++rank) {
-      const auto held = static_cast<int64_t>(ranks_.hidden(rank).keys.size());
-      const int64_t wanted = num_rows_of(edge.needed, rank, grid_, counts);
-      if (held != wanted)
-        return report(at, step, fmt::format("rank {} holds {} rows, needed are {}", rank, held, wanted));
+      const Held& hidden = ranks_.hidden(rank);
+      if (const auto& needed = ranks_.rows_of(edge.needed, rank); hidden.rows != needed)
+        return report(at, step,
+                      fmt::format("rank {} holds {} rows, needed are {} as {}", rank, hidden.rows.size(),
+                                  needed.size(), to_text(edge.needed, grid_)));
       if (edge.to.kind == StageKind::kSampler) {
-        check_values(at, step, rank, ranks_.hidden(rank), expected_.logits, "logits");
+        check_values(at, step, rank, hidden, expected_.logits, "logits");
       } else {
-        check_values(at, step, rank, ranks_.hidden(rank), expected_.hidden[at], "hidden");
+        check_values(at, step, rank, hidden, expected_.hidden[at], "hidden");
         check_values(at, step, rank, ranks_.residual(rank), expected_.residual[at], "residual");
       }
     }
   }
 
   void check_values(size_t at, uint32_t step, int rank, const Held& held,
-                    const std::map<RowKey, uint64_t>& expected, std::string_view what) {
-    for (size_t i = 0; i < held.keys.size(); ++i) {
-      const RowKey key = held.keys[i];
-      if (symbolic::is_padding(step_plan_, grid_, key)) continue;
-      const uint64_t value = what == "logits" ? symbolic::fold_columns(held.values[i]) : held.values[i][0];
-      if (const auto right = expected.find(key); right == expected.end() || right->second != value)
-        return report(
-            at, step,
-            fmt::format("{} of row {} of home {} is {:016x} on rank {}, on one rank it is {:016x}", what,
-                        key.row, key.home, value, rank, right == expected.end() ? 0 : right->second));
+                    const std::vector<uint64_t>& expected, std::string_view what) {
+    const bool is_logits = &expected == &expected_.logits;
+    for (size_t i = 0; i < held.rows.size(); ++i) {
+      const symbolic::RowId row = held.rows[i];
+      if (table_.rows[row].padding) continue;
+      const std::span<const uint64_t> columns(held.values.data() + i * held.width, held.width);
+      const uint64_t value = is_logits ? symbolic::fold_columns(columns) : columns[0];
+      if (value != expected[row])
+        return report(at, step,
+                      fmt::format("{} of {} is {:016x} on rank {}, on one rank it is {:016x}", what,
+                                  table_.name_of(row), value, rank, expected[row]));
     }
   }
 
   const Plan& plan_;
   std::span<const Stage> chain_;
   const RankGrid& grid_;
-  const StepPlan& step_plan_;
+  const symbolic::RowTable table_;
   symbolic::Ranks ranks_;
-  symbolic::Expected expected_;
+  const symbolic::Expected expected_;
   std::vector<Violation> found_;
 };
 
@@ -129,7 +113,7 @@ class Verification {
 std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& plan) {
   std::vector<Violation> found;
   const int32_t quantum = grid.shape().attention_tp;
-  const auto expect = [&](std::string_view what, int64_t is, int64_t should) {
+  const auto expect = [&](const std::string& what, int64_t is, int64_t should) {
     if (is != should && found.empty())
       found.push_back({"step plan", 0, fmt::format("{} is {}, the counts say {}", what, is, should)});
   };
@@ -141,33 +125,68 @@ std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& pla
   int32_t most = 0;
   for (int rank = 0; rank < grid.num_ranks(); ++rank) {
     const int replica = grid.replica_of(rank);
-    const int32_t padded = round_up(plan.counts[replica].num_target_rows, quantum);
-    expect("padded rows", plan.padded_rows[replica], padded);
-    expect("rows of a home", plan.rows_per_home[rank], padded / quantum);
+    const ReplicaCounts& counts = plan.counts[replica];
+    const int32_t padded = round_up(counts.num_target_rows, quantum);
+    expect(fmt::format("padded rows of replica {}", replica), plan.padded_rows[replica], padded);
+    expect(fmt::format("rows of home {}", rank), plan.rows_per_home[rank], padded / quantum);
     const int32_t first = rank % quantum * (padded / quantum), last = first + padded / quantum;
-    const auto& wanted = plan.counts[replica].logit_rows;
-    expect(
-        "logit rows of a home", plan.logit_rows_per_home[rank],
-        std::count_if(wanted.begin(), wanted.end(), [&](int32_t row) { return row >= first && row < last; }));
+    const auto at_home = [&](int32_t row) { return row >= first && row < last; };
+    expect(fmt::format("logit rows of home {}", rank), plan.logit_rows_per_home[rank],
+           std::count_if(counts.logit_rows.begin(), counts.logit_rows.end(), at_home));
     most = std::max(most, padded / quantum);
   }
   expect("most rows of any home", plan.max_rows_of_any_home, most);
+  if (plan.hash != hash_of(plan) && found.empty())
+    found.push_back(
+        {"step plan", 0,
+         fmt::format("its hash is {:016x}, its fields hash to {:016x}", plan.hash, hash_of(plan))});
   return found;
 }
 
 }  // namespace
 
+std::vector<Violation> check_structure(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid) {
+  if (plan.edges.empty() || plan.edges.size() + 1 != chain.size())
+    return {{"", 0, fmt::format("{} edges for {} stages", plan.edges.size(), chain.size())}};
+  int64_t previous = -1;
+  for (size_t at = 0; at < plan.edges.size(); ++at) {
+    const Edge& edge = plan.edges[at];
+    const StageRef from{chain[at].kind, chain[at].layer}, to{chain[at + 1].kind, chain[at + 1].layer};
+    if (edge.from != from || edge.to != to)
+      return {{text_of(edge), 0,
+               fmt::format("it joins other stages than the chain, where {} leads to {}", to_text(from),
+                           to_text(to))}};
+    for (const Step& step : edge.steps) {
+      if (step.id <= previous)
+        return {{text_of(edge), step.id, fmt::format("step {} follows step {}", step.id, previous)}};
+      previous = step.id;
+    }
+  }
+  for (size_t at = 0; at < chain.size(); ++at) {
+    if (runs_by(plan, chain, at) != nullptr) continue;
+    const auto needed = at > 0 ? to_text(plan.edges[at - 1].needed, grid) : "nothing";
+    const auto given = at < plan.edges.size() ? to_text(plan.edges[at].given, grid) : "nothing";
+    return {{text_of(plan.edges[at > 0 ? at - 1 : 0]), 0,
+             fmt::format("{} is declared with no signature that needs {} and gives {}",
+                         name_of(chain[at].kind), needed, given)}};
+  }
+  return {};
+}
+
 std::vector<Violation> verify(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid,
                               const StepPlan& step_plan, const VerifierOptions& options) {
   if (auto found = check_step_plan(grid, step_plan); !found.empty()) return found;
+  if (auto found = check_structure(plan, chain, grid); !found.empty()) return found;
   return Verification(plan, chain, grid, step_plan, options).run();
 }
 
 std::vector<StepPlan> probing_step_plans(const StepShape& shape) {
+  enum class Logits : uint8_t { kSome, kNone };
   const int32_t most = shape.capacity.max_rows;
   const int32_t quantum = shape.row_quantum();
-  const auto counts = [&](int32_t rows) {
+  const auto counts = [&](int32_t rows, Logits logits) {
     ReplicaCounts mine{.num_requests = std::min(rows, shape.capacity.max_requests), .num_target_rows = rows};
+    if (logits == Logits::kNone) return mine;
     // Every other row, and the last one.
     for (int32_t row = rows % 2; row < rows; row += 2) mine.logit_rows.push_back(row);
     if (rows > 0 && (mine.logit_rows.empty() || mine.logit_rows.back() != rows - 1))
@@ -176,22 +195,30 @@ std::vector<StepPlan> probing_step_plans(const StepShape& shape) {
       mine.logit_rows.resize(shape.capacity.max_logit_rows);
     return mine;
   };
-  const auto fit = [&](int32_t rows) { return std::min(rows, most); };
   std::vector<StepPlan> plans;
-  const auto add = [&](auto rows_of_replica) {
+  // Of very many replicas every plan loads the first, the last and another share of those between.
+  constexpr int32_t kLoaded = 64;
+  const int32_t one_in = (shape.num_replicas + kLoaded - 1) / kLoaded;
+  const auto add = [&](auto rows_of_replica, Logits logits = Logits::kSome) {
     std::vector<ReplicaCounts> table;
-    for (int32_t replica = 0; replica < shape.num_replicas; ++replica)
-      table.push_back(counts(fit(rows_of_replica(replica))));
+    const auto turn = static_cast<int32_t>(plans.size());
+    for (int32_t replica = 0; replica < shape.num_replicas; ++replica) {
+      const bool is_end = replica == 0 || replica == shape.num_replicas - 1;
+      const bool is_loaded = is_end || replica % one_in == turn % one_in;
+      const int32_t rows = is_loaded ? rows_of_replica(replica) : 0;
+      table.push_back(counts(std::min(most, rows), logits));
+    }
     plans.push_back(make_step_plan(plans.size(), shape, std::move(table)));
   };
   add([](int32_t) { return 0; });
   add([&](int32_t replica) { return replica == 0 ? 1 : 0; });
   add([&](int32_t replica) { return replica == shape.num_replicas - 1 ? quantum + 1 : 0; });
   add([](int32_t) { return 1; });
-  add([](int32_t replica) { return 3 * replica + 1; });
+  add([](int32_t replica) { return 3 * (replica % 5) + 1; });
   add([&](int32_t replica) { return replica % 2 == 0 ? 2 * quantum + 1 : 1; });
   add([&](int32_t replica) { return replica % 3 == 1 ? 0 : quantum; });
-  add([&](int32_t) { return std::min(most, 4 * quantum); });
+  add([&](int32_t) { return 4 * quantum; });
+  add([&](int32_t replica) { return replica % 2 == 0 ? quantum + 1 : 1; }, Logits::kNone);
   return plans;
 }
 

@@ -3,7 +3,8 @@
 // for the given table of counts: each row arrives exactly once where it is needed, each owed sum is paid
 // exactly once over exactly its group, every (row, expert) pair is computed once and weighted once, padding
 // routes nowhere, idle replicas work, and a replica's result is the same whatever the others hold. It trusts
-// nothing that the planner wrote: it executes the steps.
+// nothing that the planner wrote: it executes the steps, and then compares what came out with what was
+// claimed.
 #include <span>
 #include <string>
 #include <vector>
@@ -21,15 +22,38 @@ struct Violation {
 
 struct VerifierOptions {
   uint64_t seed = 1;
-  int num_experts = 4, top_k = 2;
+  int num_experts = 0;  // 0: three for every two owners, so that they do not divide
+  int top_k = 2;
+  // kIgnored: only what the steps do counts, not the layouts and the order that the plan claims beside them.
+  enum class Claims : uint8_t { kChecked, kIgnored } claims = Claims::kChecked;
 };
 
 // Stops at the first edge with violations. An empty result is the proof for this step plan.
 std::vector<Violation> verify(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid,
                               const StepPlan& step_plan, const VerifierOptions& options = {});
 
+// The part of verify() that needs no rows: the edges join the chain's stages, every stage is run by a
+// signature that it declares, steps are numbered upwards (their numbers are how ranks find each other).
+std::vector<Violation> check_structure(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid);
+
+// A plan with its chain, without the layers that repeat others; proven exactly when the whole plan is.
+//
+// An edge maps what a stage gave to what the next one needs. What it does depends on four things only: the
+// signatures of both stages, the layout of the residual when it is entered, and its steps but for their
+// numbers. (The layer's number picks another mixing function, which the steps do not look at.) Where an edge
+// agrees with a kept one in all four, the kept one's proof is its proof: right rows in, right rows out. And
+// where a stretch of edges ends in the state in which it began, what follows is entered in the same state
+// with or without it. So stretches are left out that end where they began and hold no edge that is not kept
+// elsewhere; by induction along the chain every edge is then entered with right rows. An edge that differs in
+// one step from its likes is kept.
+struct ShortenedPlan {
+  Plan plan;
+  std::vector<Stage> chain;
+};
+ShortenedPlan without_repeats(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid);
+
 // The step plans that together exercise a configuration: one row somewhere, idle replicas, uneven replicas,
-// rows that the quantum does not divide, no row at all, full capacity.
+// rows that the quantum does not divide, no row at all, several rows of every home, no wanted logits.
 std::vector<StepPlan> probing_step_plans(const StepShape& shape);
 
 }  // namespace lockstep::planning

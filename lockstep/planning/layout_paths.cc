@@ -1,0 +1,89 @@
+#include "lockstep/planning/layout_paths.h"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <tuple>
+
+namespace lockstep::planning {
+namespace {
+
+// One step turns `from` into `to` along any axes that have `from`.
+struct Move {
+  StepKind kind;
+  Placement from, to;
+};
+constexpr Move kMoves[] = {
+    {StepKind::kAllReduce, Placement::kPartial, Placement::kReplicate},
+    {StepKind::kReduceScatter, Placement::kPartial, Placement::kShard},
+    {StepKind::kAllGather, Placement::kShard, Placement::kReplicate},
+    {StepKind::kSlice, Placement::kReplicate, Placement::kShard},
+    {StepKind::kColumnsToRows, Placement::kColumns, Placement::kShard},
+};
+
+}  // namespace
+
+Price price_of(const Estimate& estimate, int num_steps) {
+  constexpr double kMost = 1e9;  // a machine without a link, or without a memory, costs this: 1000 s
+  const double us = estimate.us < kMost ? estimate.us : kMost;
+  return {std::llround(us * 1e6), num_steps};
+}
+
+LayoutPaths::LayoutPaths(const PlanningContext& context, const Load& load)
+    : context_(context), load_(load), from_(size_t{1} << (2 * context.grid.num_axes())) {}
+
+std::optional<Price> LayoutPaths::price(Layout from, Layout to) {
+  const Reached& end = ways_from(from)[to.bits()];
+  return end.is_reached ? std::optional(end.price) : std::nullopt;
+}
+
+std::vector<Step> LayoutPaths::steps(Layout from, Layout to, Value value) {
+  const Ways& ways = ways_from(from);
+  LOCKSTEP_CHECK(ways[to.bits()].is_reached, "no way from layout {} to {}", from.bits(), to.bits());
+  std::vector<Step> steps;
+  for (Layout at = to; at != from; at = ways[at.bits()].previous) {
+    steps.push_back(ways[at.bits()].step);
+    steps.back().value = value;
+  }
+  std::reverse(steps.begin(), steps.end());
+  return steps;
+}
+
+const LayoutPaths::Ways& LayoutPaths::ways_from(Layout from) {
+  Ways& ways = from_[from.bits()];
+  if (ways.empty()) search(from, ways);
+  return ways;
+}
+
+// Dijkstra. Every step costs at least one step, so prices grow along a way and a layout that is taken from
+// the queue has its final predecessor.
+void LayoutPaths::search(Layout from, Ways& ways) const {
+  ways.resize(from_.size());
+  ways[from.bits()].is_reached = true;
+  using Entry = std::pair<Price, Layout>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  queue.push({{}, from});
+  while (!queue.empty()) {
+    const auto [price, at] = queue.top();
+    queue.pop();
+    if (ways[at.bits()].price < price) continue;
+    for (const Move& move : kMoves) {
+      const uint32_t eligible = at.axes_with(move.from, context_.grid).bits();
+      for (uint32_t axes = eligible; axes != 0; axes = (axes - 1) & eligible) {
+        const Layout to = at.with(AxisSet(axes), move.to);
+        const Step step{.kind = move.kind, .over = AxisSet(axes), .before = at, .after = to};
+        const Price next = price + price_of(estimate(step, context_.grid, context_.machine, load_), 1);
+        Reached& end = ways[to.bits()];
+        const auto rank = [](const Price& total, const Step& last) {
+          return std::tuple(total, last.kind, last.over);
+        };
+        if (end.is_reached && rank(end.price, end.step) <= rank(next, step)) continue;
+        const bool is_cheaper = !end.is_reached || next < end.price;
+        end = {next, at, step, true};
+        if (is_cheaper) queue.push({next, to});
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::planning
