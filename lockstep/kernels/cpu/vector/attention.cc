@@ -23,6 +23,9 @@ float* head_of(const TensorView& cube, int64_t row, int64_t head) {
   return cube.as<float>() + row * cube.stride[0] + head * cube.stride[1];
 }
 
+// Queries that are weighed together although they see different numbers of tokens.
+constexpr int64_t kUnevenQueries = 6;
+
 // The matrix [rows, width] of one head, or [heads, width] of one row.
 TensorView matrix(float* data, int64_t rows, int64_t width, int64_t stride) {
   TensorView view = view_of(data, {rows, width});
@@ -51,6 +54,25 @@ void gather_keys(const MlaAbsorbedArgs& args, const PagedSequence& sequence, int
   }
 }
 
+// part[i] = Σ_t weight[i][t] · values[t] over the visible(i) tokens of query i, which does not decrease with
+// i: all together over the tokens that all see, each alone over the rest. A token that a query does not see
+// is not even multiplied by zero: it may hold NaN.
+template <class Visible>
+void weigh_values(const TensorView& weights, const TensorView& values, const TensorView& part,
+                  Visible&& visible) {
+  const int64_t all_see = visible(0);
+  vector_matmul({.x = weights.col_range(0, all_see), .w = values.row_range(0, all_see), .out = part},
+                ChainFrom::kZero);
+  for (int64_t i = 0; i < weights.shape[0]; ++i) {
+    const int64_t rest = visible(i) - all_see;
+    if (rest == 0) continue;
+    vector_matmul({.x = weights.row_range(i, 1).col_range(all_see, rest),
+                   .w = values.row_range(all_see, rest),
+                   .out = part.row_range(i, 1)},
+                  ChainFrom::kOut);
+  }
+}
+
 // Adds `count` tokens to what `rows` queries have accumulated in `out` [rows, value]. The queries lie in `q`
 // [rows, width], their keys in scratch.keys [count, width]; query i sees the first visible(i) of the tokens.
 template <class Visible>
@@ -66,14 +88,11 @@ void attend_block(const TensorView& q, const TensorView& values, const TensorVie
     float* score = row_of<float>(scores, i);
     scratch.factor[static_cast<size_t>(i)] = vector_softmax_block(score, visible(i), scale, state[i]);
   }
-  // Queries that see as many tokens go together; tokens that one does not see are not even multiplied by
-  // zero, for they may hold NaN.
   for (int64_t i = 0; i < rows;) {
     int64_t end = i + 1;
-    while (end < rows && visible(end) == visible(i)) ++end;
-    vector_matmul({.x = scores.row_range(i, end - i).col_range(0, visible(i)),
-                   .w = values.row_range(0, visible(i)),
-                   .out = part.row_range(i, end - i)});
+    while (end < rows && (visible(end) == visible(i) || end - i < kUnevenQueries)) ++end;
+    weigh_values(scores.row_range(i, end - i), values, part.row_range(i, end - i),
+                 [&](int64_t j) { return visible(i + j); });
     i = end;
   }
   for (int64_t i = 0; i < rows; ++i) {

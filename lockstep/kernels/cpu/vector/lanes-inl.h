@@ -66,27 +66,35 @@ HWY_INLINE void store_up_to(V v, float* p, size_t count) {
   }
 }
 
-// The sums of the lanes of four vectors. Each is added up in the same order, whatever the other three hold: a
-// product that is alone has the same bits as one that is computed beside three others.
+// The sums of the lanes of four vectors, as a vector of four. Each is added up in the same order, whatever
+// the other three hold: a product that is alone has the same bits as one that is computed beside three
+// others.
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void add_lanes(V a, V b, V c, V d, float* sums) {
-  sums[0] = hn::GetLane(a);
-  sums[1] = hn::GetLane(b);
-  sums[2] = hn::GetLane(c);
-  sums[3] = hn::GetLane(d);
+struct FourFloats {
+  float sum[4];
+};
+HWY_INLINE FourFloats sums_of_lanes(V a, V b, V c, V d) {
+  return {{hn::GetLane(a), hn::GetLane(b), hn::GetLane(c), hn::GetLane(d)}};
+}
+HWY_INLINE void store_four(const FourFloats& sums, float* p) { std::memcpy(p, sums.sum, sizeof(sums.sum)); }
+HWY_INLINE void add_four(const FourFloats& sums, float* p) {
+  for (size_t i = 0; i < 4; ++i) p[i] += sums.sum[i];
 }
 #else
+using Four = hn::FixedTag<float, 4>;
+using FourFloats = hn::Vec<Four>;
+
 template <class D>
-HWY_INLINE void store_sum_of_blocks(D d, hn::Vec<D> v, float* sums) {
+HWY_INLINE FourFloats sum_of_blocks(D /*lanes*/, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) > 4) {
     const hn::Half<D> half;
-    store_sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), sums);
+    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
   } else {
-    hn::StoreU(v, d, sums);
+    return v;
   }
 }
 
-HWY_INLINE void add_lanes(V a, V b, V c, V d, float* sums) {
+HWY_INLINE FourFloats sums_of_lanes(V a, V b, V c, V d) {
   const Floats f;
   const hn::Repartition<double, Floats> pairs;
   // In every block of four lanes: [a0 + a2, b0 + b2, a1 + a3, b1 + b3], then [a, b, c, d].
@@ -94,14 +102,18 @@ HWY_INLINE void add_lanes(V a, V b, V c, V d, float* sums) {
   const V cd = hn::Add(hn::InterleaveLower(f, c, d), hn::InterleaveUpper(f, c, d));
   const auto lower = hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
   const auto upper = hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
-  store_sum_of_blocks(f, hn::Add(hn::BitCast(f, lower), hn::BitCast(f, upper)), sums);
+  return sum_of_blocks(f, hn::Add(hn::BitCast(f, lower), hn::BitCast(f, upper)));
+}
+HWY_INLINE void store_four(FourFloats sums, float* p) { hn::StoreU(sums, Four(), p); }
+HWY_INLINE void add_four(FourFloats sums, float* p) {
+  hn::StoreU(hn::Add(hn::LoadU(Four(), p), sums), Four(), p);
 }
 #endif
 
 HWY_INLINE float sum_of_lanes(V v) {
   float sums[4];
   const V zero = hn::Zero(Floats());
-  add_lanes(v, zero, zero, zero, sums);
+  store_four(sums_of_lanes(v, zero, zero, zero), sums);
   return sums[0];
 }
 

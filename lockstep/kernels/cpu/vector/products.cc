@@ -16,20 +16,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu::HWY_NAMESPACE {
 
-constexpr size_t kMaxRows = 6;  // rows of a tile
+constexpr size_t kMaxRows = 6;   // rows of a tile
+constexpr size_t kFewRows = 24;  // up to here, reading the weights takes most of the time
 // Outputs of a tile by its rows: as many as the registers hold beside the operands (32 on AVX-512 and Arm,
 // else 16).
 constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
 constexpr size_t outs_of_tile(size_t rows) {
   if (rows == 1) return 8;
-  if (kManyRegisters) return 4;
+  if (kManyRegisters) return rows == 2 ? 8 : 4;
   return rows <= 3 ? 4 : 2;
 }
 
 // The inner dimension is cut after each kInnerBlock values, the sum of each piece reduced to one float and
 // the pieces added in order. For every number of rows: it is part of what the result means.
 constexpr size_t kInnerBlock = 1024;
-constexpr size_t kOutBlock = 64;  // weights of 64 outputs × 1024 values: 128 KB in bf16, 256 KB in f32
+// Weights that stay in cache while all rows pass: 128 KB.
+template <class W>
+constexpr size_t kOutBlock = (size_t{128} << 10) / (kInnerBlock * sizeof(W));
 
 template <class W>
 struct Product {
@@ -51,9 +54,16 @@ HWY_INLINE void linear_tile(const float* HWY_RESTRICT x, size_t x_stride, const 
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t o = 0; o < kOuts; ++o) acc[r][o] = hn::Zero(Floats());
   }
+  const size_t next_tile = kOuts * w_stride * sizeof(W);
   const auto step = [&](size_t k, auto&& load_at) HWY_ATTR {
     V weight[kOuts];
-    for (size_t o = 0; o < kOuts; ++o) weight[o] = load_at(w + o * w_stride + k);
+    for (size_t o = 0; o < kOuts; ++o) {
+      const W* place = w + o * w_stride + k;
+      // Ask for the next tile's weights meanwhile, into the second cache: a tile may be larger than the
+      // first. They may lie behind the end, where a prefetch does nothing.
+      __builtin_prefetch(reinterpret_cast<const W*>(reinterpret_cast<uintptr_t>(place) + next_tile), 0, 2);
+      weight[o] = load_at(place);
+    }
     for (size_t r = 0; r < kRows; ++r) {
       const V value = load_at(x + r * x_stride + k);
       for (size_t o = 0; o < kOuts; ++o) acc[r][o] = hn::MulAdd(value, weight[o], acc[r][o]);
@@ -63,13 +73,20 @@ HWY_INLINE void linear_tile(const float* HWY_RESTRICT x, size_t x_stride, const 
   for (; k + kLanes <= inner; k += kLanes) step(k, [](const auto* p) HWY_ATTR { return load(p); });
   if (k < inner) step(k, [&](const auto* p) HWY_ATTR { return load_part(p, inner - k); });
 
+  const V zero = hn::Zero(Floats());
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t o = 0; o < kOuts; o += 4) {
-      const V zero = hn::Zero(Floats());
-      float sums[4];
-      add_lanes(acc[r][o], o + 1 < kOuts ? acc[r][o + 1] : zero, o + 2 < kOuts ? acc[r][o + 2] : zero,
-                o + 3 < kOuts ? acc[r][o + 3] : zero, sums);
-      for (size_t i = 0; i < std::min<size_t>(4, kOuts - o); ++i) out[r * out_stride + o + i] += sums[i];
+      float* to = out + r * out_stride + o;
+      const auto sums =
+          sums_of_lanes(acc[r][o], o + 1 < kOuts ? acc[r][o + 1] : zero, o + 2 < kOuts ? acc[r][o + 2] : zero,
+                        o + 3 < kOuts ? acc[r][o + 3] : zero);
+      if constexpr (kOuts % 4 == 0) {
+        add_four(sums, to);
+      } else {
+        float each[4];
+        store_four(sums, each);
+        for (size_t i = 0; i < kOuts; ++i) to[i] += each[i];
+      }
     }
   }
 }
@@ -121,7 +138,7 @@ template <class W>
 void linear_of(const Product<W>& p) {
   for (size_t row = 0; row < p.rows; ++row) std::fill_n(p.out + row * p.out_stride, p.outs, 0.0f);
   // Few rows: each weight row is read from its beginning to its end. Many: a block of weights stays in cache.
-  const size_t out_block = p.rows <= kMaxRows ? outs_of_tile(p.rows) : kOutBlock;
+  const size_t out_block = p.rows <= kFewRows ? outs_of_tile(std::min(p.rows, kMaxRows)) : kOutBlock<W>;
   for (size_t o = 0; o < p.outs; o += out_block) {
     const size_t outs = std::min(out_block, p.outs - o);
     for (size_t k = 0; k < p.inner; k += kInnerBlock) {
@@ -137,10 +154,14 @@ void linear_of(const Product<W>& p) {
 
 // out[r][o] = Σ_k x[r][k] w[k][o], k ascending, for kVectors vectors of outputs.
 template <size_t kRows, size_t kVectors, class W>
-HWY_INLINE void matmul_tile(const Product<W>& p, size_t row, size_t out, size_t last_count) {
+HWY_INLINE void matmul_tile(const Product<W>& p, ChainFrom start, size_t row, size_t out, size_t last_count) {
   V acc[kRows][kVectors];
   for (size_t r = 0; r < kRows; ++r) {
-    for (size_t v = 0; v < kVectors; ++v) acc[r][v] = hn::Zero(Floats());
+    const float* from = p.out + (row + r) * p.out_stride + out;
+    for (size_t v = 0; v < kVectors; ++v) {
+      const size_t count = v + 1 < kVectors ? kLanes : last_count;
+      acc[r][v] = start == ChainFrom::kZero ? hn::Zero(Floats()) : load_up_to(from + v * kLanes, count);
+    }
   }
   const float* HWY_RESTRICT x = p.x + row * p.x_stride;
   const W* HWY_RESTRICT w = p.w + out;
@@ -160,25 +181,34 @@ HWY_INLINE void matmul_tile(const Product<W>& p, size_t row, size_t out, size_t 
   }
 }
 
-// Outputs [begin, end) of kRows rows. One row takes wide tiles, so that it reads long pieces of each weight
-// row.
-template <size_t kRows, class W>
-void matmul_strip(const Product<W>& p, size_t row, size_t begin, size_t end) {
-  constexpr size_t kVectors = (kRows == 1 ? 4 : kRows <= 3 ? 2 : 1) * (kManyRegisters ? 4 : 2);
+// Outputs [begin, end) of kRows rows, in tiles of kVectors vectors and, at the end, of fewer.
+template <size_t kRows, size_t kVectors, class W>
+void matmul_strip(const Product<W>& p, ChainFrom start, size_t row, size_t begin, size_t end) {
   size_t out = begin;
   for (; out + kVectors * kLanes <= end; out += kVectors * kLanes) {
-    matmul_tile<kRows, kVectors>(p, row, out, kLanes);
+    matmul_tile<kRows, kVectors>(p, start, row, out, kLanes);
   }
-  for (; out < end; out += kLanes) matmul_tile<kRows, 1>(p, row, out, std::min(kLanes, end - out));
+  if constexpr (kVectors > 1) {
+    matmul_strip<kRows, kVectors / 2>(p, start, row, out, end);
+  } else {
+    if (out < end) matmul_tile<kRows, 1>(p, start, row, out, end - out);
+  }
+}
+
+// One row takes wide tiles, so that it reads long pieces of each weight row.
+constexpr size_t vectors_of_tile(size_t rows) {
+  return (rows == 1 ? 4 : rows <= 3 ? 2 : 1) * (kManyRegisters ? 4 : 2);
 }
 
 template <class W>
-void matmul_of(const Product<W>& p) {
-  const size_t out_block = p.rows <= kMaxRows ? p.outs : kOutBlock;
+void matmul_of(const Product<W>& p, ChainFrom start) {
+  const size_t out_block = p.rows <= kMaxRows ? p.outs : kOutBlock<W>;
   for (size_t out = 0; out < p.outs; out += out_block) {
     const size_t end = std::min(out + out_block, p.outs);
-    for_each_row_tile(p.rows, [&](size_t row, auto rows)
-                                  HWY_ATTR { matmul_strip<decltype(rows)::value>(p, row, out, end); });
+    for_each_row_tile(p.rows, [&](size_t row, auto rows) HWY_ATTR {
+      constexpr size_t kRows = decltype(rows)::value;
+      matmul_strip<kRows, vectors_of_tile(kRows)>(p, start, row, out, end);
+    });
   }
 }
 
@@ -199,8 +229,9 @@ void linear(const LinearArgs& args) {
   with_elements(args.w, [&](const auto* w) HWY_ATTR { linear_of(product_of(args, w, args.w.shape[0])); });
 }
 
-void matmul(const MatmulArgs& args) {
-  with_elements(args.w, [&](const auto* w) HWY_ATTR { matmul_of(product_of(args, w, args.w.shape[1])); });
+void matmul(const MatmulArgs& args, ChainFrom start) {
+  with_elements(args.w,
+                [&](const auto* w) HWY_ATTR { matmul_of(product_of(args, w, args.w.shape[1]), start); });
 }
 
 }  // namespace lockstep::kernels::cpu::HWY_NAMESPACE
@@ -213,7 +244,7 @@ HWY_EXPORT(linear);
 HWY_EXPORT(matmul);
 
 void vector_linear(const LinearArgs& args) { HWY_DYNAMIC_DISPATCH(linear)(args); }
-void vector_matmul(const MatmulArgs& args) { HWY_DYNAMIC_DISPATCH(matmul)(args); }
+void vector_matmul(const MatmulArgs& args, ChainFrom start) { HWY_DYNAMIC_DISPATCH(matmul)(args, start); }
 
 }  // namespace lockstep::kernels::cpu
 #endif

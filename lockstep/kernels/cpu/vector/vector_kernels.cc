@@ -32,7 +32,7 @@ class VectorKernels final : public Kernels {
   }
   void matmul(const MatmulArgs& args) override {
     cpu::check(args);
-    cpu::vector_matmul(args);
+    cpu::vector_matmul(args, cpu::ChainFrom::kZero);
   }
   void silu_mul(const SiluMulArgs& args) override {
     cpu::check(args);

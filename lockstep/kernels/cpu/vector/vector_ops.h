@@ -13,7 +13,12 @@ namespace lockstep::kernels::cpu {
 std::string_view vector_target();  // "avx512", "avx2", "sse4", "neon" or "portable"
 
 void vector_linear(const LinearArgs& args);
-void vector_matmul(const MatmulArgs& args);
+
+// Each output is one chain of fused multiply-adds over the inner dimension, ascending; kOut goes on with the
+// chain that ends in `out`, so that a product may be computed in pieces without a change of its bits.
+enum class ChainFrom : uint8_t { kZero, kOut };
+void vector_matmul(const MatmulArgs& args, ChainFrom start);
+
 void vector_rms_norm(RmsNormArgs& args);
 void vector_add(const AddArgs& args);
 void vector_silu_mul(const SiluMulArgs& args);
