@@ -1,0 +1,275 @@
+#include "lockstep/collectives/in_process/world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/collectives/on_ranks.h"
+
+namespace lockstep::collectives::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Values that no order of summation can hide: eighths, exact in float32.
+float value_of(int rank, int64_t row, int64_t column) {
+  return static_cast<float>(rank * 1000 + row * 10 + column) / 8.0f;
+}
+
+std::vector<float> matrix_of(int rank, int64_t rows, int64_t columns) {
+  std::vector<float> values;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column) values.push_back(value_of(rank, row, column));
+  return values;
+}
+
+struct World {
+  int ranks, attention_tp;
+};
+class Verbs : public ::testing::TestWithParam<World> {
+ protected:
+  planning::RankGrid grid_ = grid_of(GetParam().ranks, GetParam().attention_tp);
+  // Every non-empty set of axes.
+  std::vector<AxisSet> groups() const {
+    std::vector<AxisSet> sets;
+    for (uint32_t bits = 1; bits <= grid_.all().bits(); ++bits) sets.emplace_back(bits);
+    return sets;
+  }
+};
+
+TEST_P(Verbs, AllReduceSumsOverTheGroup) {
+  for (const AxisSet over : groups())
+    for (const int64_t rows : {0, 1, 5})
+      on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+        auto in = matrix_of(rank, rows, 3);
+        std::vector<float> out(in.size(), -1);
+        communicator.all_reduce({.in = view_of(in.data(), {rows, 3}), .out = view_of(out.data(), {rows, 3})},
+                                over, {1, 2, "test"});
+        std::vector<float> expected(in.size(), 0);
+        for (const int member : grid_.group(rank, over)) {
+          const auto theirs = matrix_of(member, rows, 3);
+          for (size_t i = 0; i < theirs.size(); ++i) expected[i] += theirs[i];
+        }
+        EXPECT_EQ(out, expected);
+      });
+}
+
+TEST_P(Verbs, ReduceScatterKeepsTheNamedRows) {
+  for (const AxisSet over : groups())
+    on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+      const auto members = grid_.group(rank, over);
+      const int64_t rows = static_cast<int64_t>(members.size()) * 2;
+      const int index = grid_.index_in_group(rank, over);
+      auto in = matrix_of(rank, rows, 4);
+      std::vector<float> out(8, -1);
+      const std::vector<RowPiece> keeps = {{.src_row = index * 2, .dst_row = 0, .num_rows = 2}};
+      communicator.reduce_scatter(
+          {.in = view_of(in.data(), {rows, 4}), .out = view_of(out.data(), {2, 4}), .keeps = keeps}, over,
+          {1, 2, "test"});
+      for (int64_t row = 0; row < 2; ++row)
+        for (int64_t column = 0; column < 4; ++column) {
+          float sum = 0;
+          for (const int member : members) sum += value_of(member, index * 2 + row, column);
+          EXPECT_EQ(out[static_cast<size_t>(row * 4 + column)], sum);
+        }
+    });
+}
+
+// Uneven members: member m brings m rows, so the first brings none.
+TEST_P(Verbs, AllGatherJoinsUnevenRows) {
+  for (const AxisSet over : groups())
+    on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+      const auto members = grid_.group(rank, over);
+      const int64_t own = grid_.index_in_group(rank, over);
+      auto in = matrix_of(rank, own, 2);
+      std::vector<RowPiece> pieces;
+      int64_t rows = 0;
+      for (int member = 0; member < static_cast<int>(members.size()); ++member) {
+        pieces.push_back({.member = member, .src_row = 0, .dst_row = rows, .num_rows = member});
+        rows += member;
+      }
+      std::vector<float> out(static_cast<size_t>(rows * 2), -1);
+      communicator.all_gather(
+          {.in = view_of(in.data(), {own, 2}), .out = view_of(out.data(), {rows, 2}), .pieces = pieces}, over,
+          {1, 2, "test"});
+      std::vector<float> expected;
+      for (size_t member = 0; member < members.size(); ++member) {
+        const auto theirs = matrix_of(members[member], static_cast<int64_t>(member), 2);
+        expected.insert(expected.end(), theirs.begin(), theirs.end());
+      }
+      EXPECT_EQ(out, expected);
+    });
+}
+
+TEST_P(Verbs, ColumnsToRowsJoinsUnevenColumns) {
+  for (const AxisSet over : groups())
+    on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+      const auto members = grid_.group(rank, over);
+      const auto n = static_cast<int64_t>(members.size());
+      const int64_t own = grid_.index_in_group(rank, over) + 1, all = n * (n + 1) / 2;
+      auto in = matrix_of(rank, n, own);  // one row a member, kept by that member
+      std::vector<float> out(static_cast<size_t>(all), -1);
+      const std::vector<RowPiece> keeps = {{.src_row = own - 1, .dst_row = 0, .num_rows = 1}};
+      communicator.columns_to_rows(
+          {.in = view_of(in.data(), {n, own}), .out = view_of(out.data(), {1, all}), .keeps = keeps}, over,
+          {1, 2, "test"});
+      std::vector<float> expected;
+      for (int64_t member = 0; member < n; ++member)
+        for (int64_t column = 0; column <= member; ++column)
+          expected.push_back(value_of(members[static_cast<size_t>(member)], own - 1, column));
+      EXPECT_EQ(out, expected);
+    });
+}
+
+TEST_P(Verbs, FusedStepEqualsItsUnfusedTwinBitForBit) {
+  constexpr int64_t kHidden = 33;
+  for (const AxisSet over : groups())
+    for (const int64_t rows : {0, 1, 19})
+      on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+        const auto kernels = kernels::make_cpu_kernels();
+        std::vector<float> in = matrix_of(rank, rows, kHidden), weight(kHidden, 0.75f);
+        std::vector<float> residual = matrix_of(7, rows, kHidden), twin_residual = residual;
+        std::vector<float> out(in.size()), sum(in.size()), twin_out(in.size());
+        const auto view = [&](std::vector<float>& values) { return view_of(values.data(), {rows, kHidden}); };
+        const TensorView w = view_of(weight.data(), {kHidden});
+        FusedAllReduceAddNormArgs fused{
+            .in = view(in), .residual = view(residual), .weight = w, .eps = 1e-6f, .out = view(out)};
+        communicator.fused_all_reduce_add_norm(fused, *kernels, over, {1, 2, "fused"});
+        communicator.all_reduce({.in = view(in), .out = view(sum)}, over, {1, 3, "twin"});
+        kernels->add({.x = view(twin_residual), .y = view(sum)});
+        kernels::RmsNormArgs norm{.x = view(twin_residual), .weight = w, .eps = 1e-6f, .out = view(twin_out)};
+        kernels->rms_norm(norm);
+        EXPECT_EQ(residual, twin_residual);
+        EXPECT_EQ(out, twin_out);
+        EXPECT_EQ(fused.first_non_finite_row, norm.first_non_finite_row);
+      });
+}
+
+// Each rank owns one expert; a row goes to three of them. The experts multiply by their number.
+TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
+  constexpr int64_t kHidden = 5, kTopK = 3;
+  const int n = grid_.num_ranks();
+  on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+    const int64_t rows = rank % 3;  // uneven, some without rows
+    auto x = matrix_of(rank, rows, kHidden);
+    std::vector<int32_t> experts;
+    std::vector<float> weights;
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t k = 0; k < kTopK; ++k) {
+        // The second row's last choice is no expert, as padding and dropped rows have it.
+        experts.push_back(row == 1 && k == 2 ? -1 : static_cast<int32_t>((rank + row + k) % n));
+        weights.push_back(static_cast<float>(k + 1));
+      }
+    Dispatched dispatched;
+    const TensorView idx = view_of(experts.data(), {rows, kTopK});
+    communicator.dispatch({.x = view_of(x.data(), {rows, kHidden}),
+                           .expert_idx = idx,
+                           .first_expert = rank,
+                           .num_local_experts = 1,
+                           .out = &dispatched},
+                          grid_.all(), {1, 2, "dispatch"});
+    std::vector<float> y = dispatched.rows;
+    y.resize(static_cast<size_t>(dispatched.num_slots * kHidden));
+    for (float& value : y) value *= static_cast<float>(rank + 1);
+    std::vector<float> out(x.size(), -1);
+    communicator.combine({.dispatched = &dispatched,
+                          .y = view_of(y.data(), {dispatched.num_slots, kHidden}),
+                          .expert_idx = idx,
+                          .weight = view_of(weights.data(), {rows, kTopK}),
+                          .out = view_of(out.data(), {rows, kHidden})},
+                         grid_.all(), {1, 3, "combine"});
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < kHidden; ++column) {
+        float expected = 0;
+        for (int64_t k = 0; k < kTopK; ++k)
+          if (const int32_t expert = experts[static_cast<size_t>(row * kTopK + k)]; expert >= 0)
+            expected +=
+                static_cast<float>(k + 1) * (value_of(rank, row, column) * static_cast<float>(expert + 1));
+        EXPECT_EQ(out[static_cast<size_t>(row * kHidden + column)], expected);
+      }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Verbs,
+                         ::testing::Values(World{2, 1}, World{2, 2}, World{3, 3}, World{4, 2}, World{6, 2},
+                                           World{8, 2}),
+                         [](const auto& world) {
+                           return "w" + std::to_string(world.param.ranks) + "_tp" +
+                                  std::to_string(world.param.attention_tp);
+                         });
+
+std::vector<float> some_row() { return {1, 2}; }
+
+void reduce(Communicator& communicator, AxisSet over, const Tag& tag) {
+  auto in = some_row(), out = some_row();
+  communicator.all_reduce({.in = view_of(in.data(), {1, 2}), .out = view_of(out.data(), {1, 2})}, over, tag);
+}
+
+TEST(Waiting, NamesTheStepTheGroupAndTheMissingRank) {
+  const auto grid = grid_of(4, 4);
+  const auto errors =
+      on_ranks(grid, {.deadline = std::chrono::milliseconds(150)}, [&](int rank, Communicator& communicator) {
+        if (rank != 2)
+          reduce(communicator, grid.all(), {77, 5, "all_reduce on the edge attention.3 -> dense.3"});
+      });
+  const std::string& error = errors[0];
+  EXPECT_THAT(error, HasSubstr("step 5 of engine step 77"));
+  EXPECT_THAT(error, HasSubstr("all_reduce on the edge attention.3 -> dense.3"));
+  EXPECT_THAT(error, HasSubstr("group [0,1,2,3]"));
+  EXPECT_THAT(error, HasSubstr("waiting for rank 2"));
+}
+
+TEST(Waiting, DifferentStepsAreAnErrorWithBothNames) {
+  const auto grid = grid_of(2, 2);
+  const auto errors = on_ranks(grid, {}, [&](int rank, Communicator& communicator) {
+    reduce(communicator, grid.all(), {1, rank == 0 ? 4u : 6u, rank == 0 ? "the gather" : "the sum"});
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("the gather"));
+    EXPECT_THAT(error, HasSubstr("the sum"));
+  }
+}
+
+TEST(Waiting, OneRanksFailureEndsEveryWait) {
+  const auto grid = grid_of(8, 2);
+  const auto start = std::chrono::steady_clock::now();
+  const auto errors = on_ranks(grid, {}, [&](int rank, Communicator& communicator) {
+    if (rank == 3) throw Fatal("rank 3 is out of cheese");
+    reduce(communicator, grid.all(), {1, 1, "test"});
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "rank 3 is out of cheese");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(Waiting, RowsThatDisagreeAreAnErrorNotAWrongSum) {
+  const auto grid = grid_of(2, 2);
+  const auto errors = on_ranks(grid, {}, [&](int rank, Communicator& communicator) {
+    const int64_t rows = rank + 1;
+    auto in = matrix_of(rank, rows, 2), out = in;
+    communicator.all_reduce({.in = view_of(in.data(), {rows, 2}), .out = view_of(out.data(), {rows, 2})},
+                            grid.all(), {1, 1, "test"});
+  });
+  EXPECT_THAT(errors[0] + errors[1], HasSubstr("against"));
+}
+
+TEST(Waiting, ManyStepsInOverlappingGroupsStayInStep) {
+  const auto grid = grid_of(8, 2, 1, 4);
+  for (const int cores : {1, 64})  // sleeping and spinning
+    for (const std::string& error :
+         on_ranks(grid, {.num_cores = cores}, [&](int rank, Communicator& communicator) {
+           for (uint32_t step = 0; step < 200; ++step) {
+             const AxisSet over(step % grid.all().bits() + 1);
+             float in = static_cast<float>(rank + step), out = 0;
+             communicator.all_reduce({.in = view_of(&in, {1, 1}), .out = view_of(&out, {1, 1})}, over,
+                                     {step, 0, "test"});
+             float expected = 0;
+             for (const int member : grid.group(rank, over)) expected += static_cast<float>(member + step);
+             ASSERT_EQ(out, expected);
+           }
+         }))
+      EXPECT_EQ(error, "");
+}
+
+}  // namespace
+}  // namespace lockstep::collectives::test
