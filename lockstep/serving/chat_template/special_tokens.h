@@ -10,7 +10,7 @@
 
 namespace lockstep::serving {
 
-struct SpecialTokens {
+struct SpecialTokenTexts {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
 
   // An object of those that are there, under those names: the start of a template's variables.
@@ -20,6 +20,6 @@ struct SpecialTokens {
 // A token is a string or an object with "content"; null and absent are none. special_tokens_map.json wins
 // only where tokenizer_config.json is of the old kind (no added_tokens_decoder) or does not name the token.
 // Missing files are fine.
-Result<SpecialTokens> load_special_tokens(const std::filesystem::path& directory);
+Result<SpecialTokenTexts> load_special_tokens(const std::filesystem::path& directory);
 
 }  // namespace lockstep::serving

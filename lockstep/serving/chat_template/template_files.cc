@@ -112,7 +112,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& directory, 
   return parse(std::move(*source));
 }
 
-Json SpecialTokens::variables() const {
+Json SpecialTokenTexts::variables() const {
   Json out = Json::object();
   if (bos_token) out["bos_token"] = *bos_token;
   if (eos_token) out["eos_token"] = *eos_token;
@@ -121,7 +121,7 @@ Json SpecialTokens::variables() const {
   return out;
 }
 
-Result<SpecialTokens> load_special_tokens(const std::filesystem::path& directory) {
+Result<SpecialTokenTexts> load_special_tokens(const std::filesystem::path& directory) {
   const auto config_path = directory / "tokenizer_config.json";
   const auto map_path = directory / "special_tokens_map.json";
   auto config = read_object(config_path);
@@ -129,7 +129,7 @@ Result<SpecialTokens> load_special_tokens(const std::filesystem::path& directory
   auto map = read_object(map_path);
   if (!map) return map.error();
 
-  SpecialTokens tokens;
+  SpecialTokenTexts tokens;
   const std::array<std::pair<const char*, std::optional<std::string>*>, 4> fields = {
       {{"bos_token", &tokens.bos_token},
        {"eos_token", &tokens.eos_token},
