@@ -166,10 +166,14 @@ struct CommandLine {
         "--api-key", values.api_keys,
         "Clients must send one of these; visible to others in the process list, prefer --api-key-file");
     sub.add_option("--api-key-file", values.api_key_file, "File with one key a line");
-    sub.add_option("--reasoning-parser", values.reasoning_parser, "auto or none, or a parser's name")
-        ->capture_default_str();
-    sub.add_option("--tool-call-parser", values.tool_call_parser, "auto or none, or a parser's name")
-        ->capture_default_str();
+    sub.add_option("--reasoning-parser", values.reasoning_parser,
+                   "How replies mark reasoning; auto: seen from the tokenizer and the template")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"auto", "none", "think"}));
+    sub.add_option("--tool-call-parser", values.tool_call_parser,
+                   "How replies write tool calls; auto: seen from the tokenizer and the template")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"auto", "none", "deepseek", "tagged"}));
     sub.add_option("--drain-seconds", values.drain_seconds,
                    "After SIGTERM running requests may go on for so long")
         ->capture_default_str()

@@ -1,0 +1,95 @@
+// lockstep serve: the engine behind the HTTP API until SIGINT or SIGTERM, which drain.
+#include <cstdio>
+#include <sstream>
+#include <thread>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/log.h"
+#include "lockstep/cli/commands.h"
+#include "lockstep/cli/report.h"
+#include "lockstep/serving/server.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{50};
+
+Result<std::vector<std::string>> read_keys(const ServeCommand& command) {
+  std::vector<std::string> keys = command.api_keys;
+  if (!command.api_key_file.empty()) {
+    const auto text = read_file(command.api_key_file, size_t{1} << 20);
+    if (!text) return text.error();
+    std::istringstream lines(*text);
+    for (std::string key; std::getline(lines, key);) {
+      while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+      if (!key.empty()) keys.push_back(key);
+    }
+    if (keys.empty())
+      return invalid_argument("--api-key-file", "--api-key-file {} holds no key", command.api_key_file);
+  }
+  for (const std::string& key : keys)
+    if (key.empty()) return invalid_argument("--api-key", "--api-key is empty");
+  return keys;
+}
+
+serving::ChatOptions chat_options(const ServeCommand& command) {
+  serving::ChatOptions options;
+  if (command.reasoning_parser != "auto")
+    options.reasoning = command.reasoning_parser == "none" ? serving::reasoning::Format::kNone
+                                                           : serving::reasoning::Format::kThinkTags;
+  if (command.tool_call_parser != "auto")
+    options.tools = serving::tool_parsing::format_named(command.tool_call_parser);
+  return options;
+}
+
+// A colon in a host is an IPv6 address, which URLs put into brackets.
+std::string address_of(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? fmt::format("http://{}:{}", host, port)
+                                             : fmt::format("http://[{}]:{}", host, port);
+}
+
+}  // namespace
+
+int run(const ServeCommand& command) {
+  const auto& stop = interrupted();
+  auto keys = read_keys(command);
+  if (!keys) return report(keys.error());
+  const serving::ChatOptions chat = chat_options(command);
+  const auto model = serving::ChatModel::load(command.engine.model_directory, chat);
+  if (!model) return report(model.error());
+  runtime::EngineConfig config = command.engine;
+  config.num_valid_tokens = model->tokenizer().size();
+  auto engine = runtime::start_engine(config, progress_lines());
+  if (!engine) return report(engine.error());
+  if (stop.load() != 0) return kInterrupted;
+  auto server = serving::ApiServer::make(
+      **engine, {.host = command.host,
+                 .port = command.port,
+                 .served_model_name = command.engine.served_name,
+                 .api_keys = *std::move(keys),
+                 .chat = chat,
+                 .drain_timeout = std::chrono::seconds(static_cast<int64_t>(command.drain_seconds))});
+  if (!server) return report(server.error());
+  log_info("serving {} at {} (chat page at /, API at /v1, plan at /plan)", (*engine)->model().name,
+           address_of(command.host, (*server)->port()));
+
+  std::jthread watcher([&](const std::stop_token& ended) {
+    while (!ended.stop_requested() && stop.load() == 0) std::this_thread::sleep_for(kLook);
+    if (stop.load() == 0) return;
+    log_info("stopping: new requests are refused, running ones may go on for {} s; again to stop at once",
+             command.drain_seconds);
+    (*server)->stop();
+  });
+  (*server)->run();
+  watcher.request_stop();
+  watcher.join();
+  const runtime::Health health = (*engine)->health();
+  if (stop.load() == 0 && !health.serving) {
+    fmt::print(stderr, "lockstep: the engine failed: {}\n", health.reason);
+    return kFailed;
+  }
+  log_info("stopped");
+  return kOk;
+}
+
+}  // namespace lockstep::cli
