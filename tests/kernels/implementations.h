@@ -5,7 +5,9 @@
 #include <hwy/targets.h>
 
 #include <memory>
+#include <ostream>
 #include <string>
+#include <vector>
 
 #include "lockstep/kernels/kernels.h"
 
@@ -15,6 +17,8 @@ struct Implementation {
   std::string name;
   int64_t target = 0;  // Highway's bit; 0 for the reference
 };
+
+inline void PrintTo(const Implementation& implementation, std::ostream* out) { *out << implementation.name; }
 
 inline std::vector<Implementation> implementations() {
   std::vector<Implementation> all = {{"reference", 0}};

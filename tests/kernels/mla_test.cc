@@ -209,7 +209,8 @@ TEST_P(Absorbed, NanInALaterTokenOrAnotherRowStaysThere) {
   for (Matrix* out : {&clean, &spoilt}) {
     PagedCache cache(1, 20, 16, kWidth, DType::kF32);
     if (out == &spoilt) {
-      tokens.at(12, 0) = std::nanf("");
+      tokens.at(12, kWidth - 1) = std::nanf("");  // of the key alone
+      tokens.at(17, 0) = std::nanf("");           // of key and value
       q.at(3, 0) = std::nanf("");
     }
     fill(cache, 0, tokens);
