@@ -34,8 +34,8 @@ struct Request {
 struct Response {
   int status = 200;
   std::string content_type = "application/json";  // none when empty
-  std::vector<Header> headers;
-  std::string body;
+  std::vector<Header> headers = {};
+  std::string body = {};
 };
 
 // OpenAI's error shape: {"error": {"message", "type", "param": null, "code": null}}. The type is
