@@ -1,5 +1,6 @@
 #include "lockstep/cli/last_integer.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <string>
@@ -25,12 +26,13 @@ std::optional<int64_t> last_integer(std::string_view text) {
   std::string digits;
   size_t begin = end;
   while (begin > 0 && (is_digit(text[begin - 1]) || groups_thousands(text, begin - 1))) {
-    if (text[begin - 1] != ',') digits.insert(digits.begin(), text[begin - 1]);
+    if (text[begin - 1] != ',') digits.push_back(text[begin - 1]);
     --begin;
   }
   const bool signed_here = begin > 0 && text[begin - 1] == '-';
   const bool after_word = begin > 1 && std::isalnum(static_cast<unsigned char>(text[begin - 2])) != 0;
-  if (signed_here && !after_word) digits.insert(digits.begin(), '-');
+  if (signed_here && !after_word) digits.push_back('-');
+  std::reverse(digits.begin(), digits.end());
   int64_t value = 0;
   const auto [at, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (failure != std::errc()) return std::nullopt;
