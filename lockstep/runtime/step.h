@@ -35,8 +35,9 @@ struct SequenceRows {
   std::vector<int32_t> token_ids;
   int32_t context = 0;              // tokens in the cache once the step has run, these rows included
   std::vector<int32_t> page_table;  // page of token t is page_table[t / page_size]; covers `context` tokens
-  // Where the sequence keeps what it has once and not once a token (a recurrent state): its own among the replica's
-  // running sequences, 0 <= slot < Capacity::max_requests. When context == token_ids.size() it starts afresh there.
+  // Where the sequence keeps what it has once and not once a token (a recurrent state): its own among the
+  // replica's running sequences, 0 <= slot < Capacity::max_requests. When context == token_ids.size() it
+  // starts afresh there.
   int32_t slot = 0;
 };
 

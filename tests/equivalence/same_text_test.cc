@@ -27,8 +27,8 @@ std::vector<NamedFlags> some_configurations() {
   std::vector<NamedFlags> some;
   for (const NamedFlags& named : configurations())
     for (const char* name : {"one_rank", "dp2_ep2_dispatch_dense1_dphead", "tp4_ep2_dispatch_dense2",
-                             "scattered_dense_fusion_odd_limit", "fixed_geometry_dense1_dphead", "tp4_dp2_gather_dense4",
-                             "tp8_dp4_ep2_experts_tp4_dense2"})
+                             "scattered_dense_fusion_odd_limit", "fixed_geometry_dense1_dphead",
+                             "tp4_dp2_gather_dense4", "tp8_dp4_ep2_experts_tp4_dense2"})
       if (named.name == name) some.push_back(named);
   return some;
 }
