@@ -3,6 +3,11 @@
 #include <utility>
 
 namespace lockstep::serving {
+namespace {
+
+constexpr int32_t kNoId = -1;  // no marker has it
+
+}  // namespace
 
 ReplyParser::ReplyParser(ReplyOptions options)
     : scanner_(std::move(options.markers)),
@@ -20,6 +25,13 @@ Deltas ReplyParser::push(int32_t token_id, TracedText text) {
   for (Lexeme& lexeme : scanner_.push(token_id, std::move(text))) push_lexeme(std::move(lexeme), out);
   // The tags themselves are not counted.
   if (was_inside && splitter_.inside()) ++num_reasoning_tokens_;
+  return out;
+}
+
+Deltas ReplyParser::push_text(TracedText text) {
+  Deltas out;
+  if (ended_ || finished_ || text.holds_nothing()) return out;
+  for (Lexeme& lexeme : scanner_.push(kNoId, std::move(text))) push_lexeme(std::move(lexeme), out);
   return out;
 }
 

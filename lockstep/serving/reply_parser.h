@@ -36,6 +36,8 @@ class ReplyParser {
 
   // `text`: what decoding this token added. Ignored once ended() is true.
   Deltas push(int32_t token_id, TracedText text);
+  // Text that decoding adds late, after the token it belongs to.
+  Deltas push_text(TracedText text);
   // The last deltas; to be called once, also after ended().
   Deltas finish();
 

@@ -62,9 +62,9 @@ TEST(TracedText, TokensGoWithTheirFirstByte) {
   text.append(TracedText("", 3));
   const TracedText front = text.take(3);
   EXPECT_EQ(front.text(), "abc");
-  EXPECT_EQ(front.tokens(), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(front.starts(), (std::vector<TracedText::Start>{{0, 0}, {2, 1}, {2, 2}}));
   EXPECT_EQ(text.text(), "d");
-  EXPECT_EQ(text.tokens(), (std::vector<int>{3}));
+  EXPECT_EQ(text.starts(), (std::vector<TracedText::Start>{{1, 3}}));
 }
 
 TEST(TracedText, DroppedBytesTakeTheTokensThatLieWhollyInThem) {
@@ -73,7 +73,7 @@ TEST(TracedText, DroppedBytesTakeTheTokensThatLieWhollyInThem) {
   text.append(TracedText("y", 2));
   text.drop(3);
   EXPECT_EQ(text.text(), "xy");
-  EXPECT_EQ(text.tokens(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(text.starts(), (std::vector<TracedText::Start>{{0, 1}, {1, 2}}));
 }
 
 }  // namespace

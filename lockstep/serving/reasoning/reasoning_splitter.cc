@@ -4,6 +4,14 @@
 
 namespace lockstep::serving::reasoning {
 
+std::string_view name_of(Format format) { return format == Format::kThinkTags ? "think" : "none"; }
+
+std::optional<Format> format_named(std::string_view name) {
+  for (const Format format : {Format::kNone, Format::kThinkTags})
+    if (name_of(format) == name) return format;
+  return std::nullopt;
+}
+
 Place starts_inside(std::string_view prompt) {
   const size_t last = prompt.find_last_not_of(" \t\r\n");
   if (last == std::string_view::npos) return Place::kOutside;

@@ -7,6 +7,7 @@
 //   are part of the frame and are left out: those after <think>, before </think> and after </think>. Every
 //   other character arrives exactly once. Tool markers inside reasoning are no calls. Think tags after
 //   reasoning, or without it, are ordinary text.
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@
 namespace lockstep::serving::reasoning {
 
 enum class Format : unsigned char { kNone, kThinkTags };
+std::string_view name_of(Format format);
+std::optional<Format> format_named(std::string_view name);  // "none", "think"
+
 enum class Place : unsigned char { kInside, kOutside };
 
 inline constexpr std::string_view kOpenTag = "<think>";

@@ -46,13 +46,6 @@ void TracedText::drop(size_t num_bytes) {
   for (Start& start : starts_) start.offset -= std::min(start.offset, num_bytes);
 }
 
-std::vector<int> TracedText::tokens() const {
-  std::vector<int> tokens;
-  tokens.reserve(starts_.size());
-  for (const Start& start : starts_) tokens.push_back(start.token_idx);
-  return tokens;
-}
-
 size_t leading_newlines(std::string_view text) {
   return std::min(text.find_first_not_of("\r\n"), text.size());
 }

@@ -31,16 +31,17 @@ class TracedText {
   // Throws the first `num_bytes` away with the tokens that lie wholly in them.
   void drop(size_t num_bytes);
 
-  // The tokens that begin in this text, in order.
-  std::vector<int> tokens() const;
-
- private:
+  // Where tokens begin in this text, in order; offsets never fall.
   struct Start {
     size_t offset;
     int token_idx;
+    bool operator==(const Start&) const = default;
   };
+  const std::vector<Start>& starts() const { return starts_; }
+
+ private:
   std::string text_;
-  std::vector<Start> starts_;  // offsets never fall
+  std::vector<Start> starts_;
 };
 
 // The number of bytes of line feeds (and carriage returns) at either end.

@@ -1,0 +1,261 @@
+#include "lockstep/serving/openai/api.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <utility>
+
+#include "lockstep/serving/openai/chat_request.h"
+#include "lockstep/serving/openai/completion_reply.h"
+#include "lockstep/serving/openai/completion_request.h"
+#include "lockstep/serving/router.h"
+
+namespace lockstep::serving::openai {
+namespace {
+
+constexpr std::string_view kReplicaHeader = "X-Data-Parallel-Rank";
+constexpr std::string_view kModelsPath = "/v1/models/";
+
+Result<Json> read_body(const http::Request& request) {
+  auto body = parse_json(request.body);
+  if (!body) return invalid_argument("", "the request body cannot be read as JSON: {}", body.error().message);
+  return body;
+}
+
+// The attention replica that a caller asks for.
+Result<std::optional<int>> read_replica(const http::Request& request, size_t num_replicas) {
+  const std::string_view text = request.header(kReplicaHeader);
+  if (text.empty()) return std::optional<int>();
+  int replica = -1;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), replica);
+  if (failure != std::errc() || end != text.data() + text.size() || replica < 0 ||
+      static_cast<size_t>(replica) >= num_replicas)
+    return invalid_argument(std::string(kReplicaHeader),
+                            "the header {} must be a replica from 0 to {}, not \"{}\"", kReplicaHeader,
+                            num_replicas - 1, text);
+  return std::optional(replica);
+}
+
+}  // namespace
+
+void Api::chat_completions(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, start_chat(request, responder));
+}
+
+void Api::completions(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, start_completions(request, responder));
+}
+
+void Api::tokenize(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, answer_tokenize(request, *responder));
+}
+
+void Api::detokenize(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, answer_detokenize(request, *responder));
+}
+
+void Api::list_models(const http::Request& /*request*/, const Responder& responder) const {
+  responder->send({.body = to_text({{"object", "list"}, {"data", Json::array({model_json()})}})});
+}
+
+void Api::show_model(const http::Request& request, const Responder& responder) const {
+  const Refusal refusal =
+      check_model(percent_decoded(std::string_view(request.target).substr(kModelsPath.size())));
+  if (!refusal) return responder->send({.body = to_text(model_json())});
+  refuse(request, *responder, refusal);
+}
+
+Api::Refusal Api::start_chat(const http::Request& request, const Responder& responder) const {
+  const auto received = Clock::now();
+  const auto body = read_body(request);
+  if (!body) return api_error(body.error());
+  const auto chat = read_chat_request(*body, context_.engine.model());
+  if (!chat) return api_error(chat.error());
+  if (auto refusal = check_model(chat->model)) return refusal;
+  const auto replica = read_replica(request, context_.engine.stats().replicas.size());
+  if (!replica) return api_error(replica.error());
+  const auto encoded = context_.chat.encode_chat(
+      {chat->messages, chat->tools.tools, chat->template_kwargs, chat->add_generation_prompt});
+  if (!encoded) return api_error(encoded.error());
+  if (auto refusal = check_length(encoded->ids.size(), chat->options, "messages")) return refusal;
+
+  ReplyOptions reply = context_.chat.reply_options(*encoded, chat->tools.tools);
+  reply.stop = chat->options.stop;
+  reply.min_tokens = chat->options.min_tokens;
+  reply.max_calls = chat->tools.one_call_at_most ? 1 : 0;
+  std::vector<ChoiceInput> choices;
+  for (int i = 0; i < chat->options.num_choices; ++i)
+    choices.push_back({engine_request(chat->options, encoded->ids, i, *replica), reply});
+  ReplyContext context = reply_context("chatcmpl-", chat->options, responder);
+  context.prompt_tokens = static_cast<int64_t>(encoded->ids.size());
+  auto listener =
+      chat->options.stream ? make_chat_stream(std::move(context)) : make_chat_answer(std::move(context));
+  start(request.target, responder, std::move(choices), std::move(listener), received);
+  return std::nullopt;
+}
+
+Api::Refusal Api::start_completions(const http::Request& request, const Responder& responder) const {
+  const auto received = Clock::now();
+  const auto body = read_body(request);
+  if (!body) return api_error(body.error());
+  const auto completion = read_completion_request(*body, context_.engine.model());
+  if (!completion) return api_error(completion.error());
+  if (auto refusal = check_model(completion->model)) return refusal;
+  const auto replica = read_replica(request, context_.engine.stats().replicas.size());
+  if (!replica) return api_error(replica.error());
+
+  const GenerationOptions& options = completion->options;
+  ReplyContext context = reply_context("cmpl-", options, responder);
+  context.num_choices = options.num_choices * static_cast<int>(completion->prompts.size());
+  std::vector<ChoiceInput> choices;
+  std::vector<std::string> echoes;
+  for (const Prompt& prompt : completion->prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    const std::vector<int32_t> ids =
+        text ? context_.chat.encode_prompt(*text) : std::get<std::vector<int32_t>>(prompt);
+    if (ids.empty())
+      return ApiError{.message = "'prompt' is empty, and this model's tokenizer puts nothing before it",
+                      .param = "prompt"};
+    if (auto refusal = check_length(ids.size(), options, "prompt")) return refusal;
+    context.prompt_tokens += static_cast<int64_t>(ids.size());
+    for (int i = 0; i < options.num_choices; ++i) {
+      choices.push_back({engine_request(options, ids, i, *replica),
+                         {.stop = options.stop, .min_tokens = options.min_tokens}});
+      if (completion->echo)
+        echoes.push_back(text ? *text : context_.chat.tokenizer().decode(ids, SpecialTokens::kSkip));
+    }
+  }
+  auto listener = options.stream ? make_completion_stream(std::move(context), std::move(echoes))
+                                 : make_completion_answer(std::move(context), std::move(echoes));
+  start(request.target, responder, std::move(choices), std::move(listener), received);
+  return std::nullopt;
+}
+
+Api::Refusal Api::answer_tokenize(const http::Request& request, http::Responder& responder) const {
+  const auto body = read_body(request);
+  if (!body) return api_error(body.error());
+  Fields fields(*body);
+  const auto model = fields.text("model");
+  const auto prompt = fields.text("prompt");
+  const bool add_special_tokens = fields.flag("add_special_tokens").value_or(true);
+  if (fields.has("messages") == prompt.has_value() && fields.ok())
+    fields.refuse("prompt", "must be given, or 'messages' instead of it, and not both");
+  if (!fields.ok()) return api_error(fields.status().error());
+  if (auto refusal = check_model(model)) return refusal;
+  std::vector<int32_t> ids;
+  if (prompt) {
+    ids = add_special_tokens ? context_.chat.encode_prompt(*prompt)
+                             : context_.chat.tokenizer().encode(*prompt, AddedTokens::kParse);
+  } else {
+    const auto chat = read_chat_prompt(*body);
+    if (!chat) return api_error(chat.error());
+    const auto encoded = context_.chat.encode_chat(
+        {chat->messages, chat->tools.tools, chat->template_kwargs, chat->add_generation_prompt});
+    if (!encoded) return api_error(encoded.error());
+    ids = encoded->ids;
+  }
+  responder.send({.body = to_text({{"tokens", ids},
+                                   {"count", ids.size()},
+                                   {"max_model_len", context_.engine.model().context_length}})});
+  return std::nullopt;
+}
+
+Api::Refusal Api::answer_detokenize(const http::Request& request, http::Responder& responder) const {
+  const auto body = read_body(request);
+  if (!body) return api_error(body.error());
+  Fields fields(*body);
+  const auto model = fields.text("model");
+  const Json* tokens = fields.array("tokens");
+  if (tokens == nullptr) fields.refuse("tokens", "is missing");
+  if (!fields.ok()) return api_error(fields.status().error());
+  if (auto refusal = check_model(model)) return refusal;
+  std::vector<int32_t> ids;
+  if (!tokens->empty()) {
+    const auto prompts = read_prompts(*tokens, "tokens", context_.engine.model().vocab);
+    if (!prompts) return api_error(prompts.error());
+    if (!std::holds_alternative<std::vector<int32_t>>((*prompts)[0]) || prompts->size() != 1)
+      return ApiError{.message = "'tokens' must be an array of token ids", .param = "tokens"};
+    ids = std::get<std::vector<int32_t>>((*prompts)[0]);
+  }
+  responder.send(
+      {.body = to_text({{"prompt", context_.chat.tokenizer().decode(ids, SpecialTokens::kKeep)}})});
+  return std::nullopt;
+}
+
+Api::Refusal Api::check_model(const std::optional<std::string>& name) const {
+  if (!name || *name == context_.model_name) return std::nullopt;
+  return ApiError{.status = 404,
+                  .message = fmt::format("The model `{}` does not exist; this server has `{}`", *name,
+                                         context_.model_name),
+                  .param = "model",
+                  .code = "model_not_found"};
+}
+
+Api::Refusal Api::check_length(size_t prompt_length, const GenerationOptions& options,
+                               std::string_view field) const {
+  const auto context_length = static_cast<size_t>(context_.engine.model().context_length);
+  // At least one token must fit behind the prompt, unless none is wanted.
+  const size_t least = options.max_tokens == 0 ? 0 : 1;
+  if (prompt_length + least <= context_length) return std::nullopt;
+  return ApiError{
+      .message = fmt::format(
+          "This model's maximum context length is {} tokens. However, your {} resulted in {} tokens, "
+          "which leaves no room for an answer. Please reduce the length of the {}.",
+          context_length, field, prompt_length, field),
+      .param = std::string(field),
+      .code = "context_length_exceeded"};
+}
+
+// max_tokens is an upper bound: what does not fit into the context any more ends with finish_reason "length"
+// as well.
+runtime::Request Api::engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
+                                     int choice_idx, std::optional<int> replica) const {
+  const int room = context_.engine.model().context_length - static_cast<int>(prompt.size());
+  runtime::Request request{.prompt = std::move(prompt), .sampling = options.sampling};
+  request.sampling.seed = seed_of_choice(options.sampling.seed, choice_idx);
+  request.max_new_tokens = std::min(options.max_tokens.value_or(room), room);
+  request.min_new_tokens = std::min(options.min_tokens, request.max_new_tokens);
+  request.stop_token_ids = options.stop_token_ids;
+  request.ignore_eos = options.ignore_eos;
+  request.num_top_logprobs = options.num_top_logprobs;
+  request.replica = replica;
+  return request;
+}
+
+ReplyContext Api::reply_context(std::string_view id_prefix, const GenerationOptions& options,
+                                Responder responder) const {
+  return {.head = {random_id(id_prefix), static_cast<int64_t>(std::time(nullptr)), context_.model_name,
+                   context_.fingerprint},
+          .tokenizer = &context_.chat.tokenizer(),
+          .responder = std::move(responder),
+          .num_choices = options.num_choices,
+          .num_top_logprobs = options.num_top_logprobs,
+          .include_usage = options.include_usage};
+}
+
+void Api::start(const std::string& endpoint, const Responder& responder, std::vector<ChoiceInput> choices,
+                std::unique_ptr<GenerationListener> listener, Clock::time_point received) const {
+  auto generation =
+      std::make_shared<Generation>(context_.engine, context_.chat.tokenizer(), std::move(choices),
+                                   context_.metrics.measure(std::move(listener), endpoint, received));
+  responder->on_disconnect(
+      [weak = std::weak_ptr(generation), replies = context_.replies] { Generation::cancel(weak, *replies); });
+  generation->start(context_.replies);
+}
+
+void Api::refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const {
+  if (!error) return;
+  context_.metrics.count_refusal(
+      request.target.starts_with(kModelsPath) ? std::string(kModelsPath) : request.target, error->status);
+  responder.send(error_response(*error));
+}
+
+Json Api::model_json() const {
+  return {{"id", context_.model_name},
+          {"object", "model"},
+          {"created", context_.started_at},
+          {"owned_by", "lockstep"},
+          {"max_model_len", context_.engine.model().context_length}};
+}
+
+}  // namespace lockstep::serving::openai

@@ -1,0 +1,71 @@
+#pragma once
+// The endpoints of OpenAI's API: reads a request, encodes its prompt and sets a Generation going. Every
+// method runs on a worker's thread and answers through the responder, at once or later.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/engine.h"
+#include "lockstep/serving/chat.h"
+#include "lockstep/serving/generation.h"
+#include "lockstep/serving/http/http.h"
+#include "lockstep/serving/openai/api_error.h"
+#include "lockstep/serving/openai/chat_reply.h"
+#include "lockstep/serving/openai/generation_options.h"
+#include "lockstep/serving/serving_metrics.h"
+#include "lockstep/serving/task_queue.h"
+
+namespace lockstep::serving::openai {
+
+struct ApiContext {
+  runtime::Engine& engine;
+  const ChatModel& chat;
+  ServingMetrics& metrics;
+  std::shared_ptr<TaskQueue> replies;  // of one thread, see generation.h
+  std::string model_name;              // as the API calls it
+  int64_t started_at = 0;              // seconds of Unix time
+  std::string fingerprint;
+};
+
+class Api {
+ public:
+  using Responder = std::shared_ptr<http::Responder>;
+
+  // What the context refers to must outlive this.
+  explicit Api(ApiContext context) : context_(std::move(context)) {}
+
+  void chat_completions(const http::Request& request, const Responder& responder) const;
+  void completions(const http::Request& request, const Responder& responder) const;
+  void list_models(const http::Request& request, const Responder& responder) const;
+  void show_model(const http::Request& request, const Responder& responder) const;
+  void tokenize(const http::Request& request, const Responder& responder) const;
+  void detokenize(const http::Request& request, const Responder& responder) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // What may go wrong before an answer has begun; nothing when the answer is on its way.
+  using Refusal = std::optional<ApiError>;
+
+  Refusal start_chat(const http::Request& request, const Responder& responder) const;
+  Refusal start_completions(const http::Request& request, const Responder& responder) const;
+  Refusal answer_tokenize(const http::Request& request, http::Responder& responder) const;
+  Refusal answer_detokenize(const http::Request& request, http::Responder& responder) const;
+
+  Refusal check_model(const std::optional<std::string>& name) const;
+  Refusal check_length(size_t prompt_length, const GenerationOptions& options, std::string_view field) const;
+  runtime::Request engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
+                                  int choice_idx, std::optional<int> replica) const;
+  ReplyContext reply_context(std::string_view id_prefix, const GenerationOptions& options,
+                             Responder responder) const;
+  void start(const std::string& endpoint, const Responder& responder, std::vector<ChoiceInput> choices,
+             std::unique_ptr<GenerationListener> listener, Clock::time_point received) const;
+  void refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const;
+  Json model_json() const;
+
+  ApiContext context_;
+};
+
+}  // namespace lockstep::serving::openai

@@ -1,0 +1,25 @@
+#pragma once
+// Errors in OpenAI's shape, for answers and in the middle of streams.
+#include <string>
+
+#include "lockstep/base/check.h"
+#include "lockstep/base/json.h"
+#include "lockstep/serving/http/http.h"
+
+namespace lockstep::serving::openai {
+
+struct ApiError {
+  int status = 400;
+  std::string message;
+  std::string param;  // the request's field that is meant; empty is null
+  std::string code;   // such as "context_length_exceeded"; empty is null
+};
+
+// 400, 404, 500 or 503 by the kind of error; its field becomes the parameter.
+ApiError api_error(const Error& error);
+
+// {"error": {"message", "type", "param", "code"}}
+Json error_json(const ApiError& error);
+http::Response error_response(const ApiError& error);
+
+}  // namespace lockstep::serving::openai

@@ -1,0 +1,143 @@
+#include "lockstep/serving/server.h"
+
+#include <ctime>
+#include <utility>
+
+#include "lockstep/base/hash.h"
+#include "lockstep/base/log.h"
+#include "lockstep/serving/http/http.h"
+#include "lockstep/serving/openai/api.h"
+#include "lockstep/serving/openai/api_error.h"
+#include "lockstep/serving/router.h"
+#include "lockstep/serving/serving_metrics.h"
+#include "lockstep/serving/status_pages.h"
+#include "lockstep/serving/task_queue.h"
+#include "lockstep/serving/web/web.h"
+
+namespace lockstep::serving {
+namespace {
+
+// Says whether two answers to the same seed come from the same configuration.
+std::string fingerprint_of(const runtime::Engine& engine) {
+  Hasher hash;
+  hash.add(engine.model().name).add(engine.model().directory).add(engine.plan_text());
+  return fmt::format("fp_{:012x}", hash.value() >> 16);
+}
+
+http::ServerOptions http_options(const ServeOptions& options) {
+  http::ServerOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  http.max_body_bytes = options.max_body_bytes;
+  http.max_connections = options.max_connections;
+  http.drain_timeout = options.drain_timeout;
+  return http;
+}
+
+}  // namespace
+
+class ApiServer::Impl {
+ public:
+  Impl(runtime::Engine& engine, const ServeOptions& options, ChatModel chat)
+      : model_name_(options.served_model_name.empty() ? engine.model().name : options.served_model_name),
+        chat_(std::move(chat)),
+        metrics_(engine),
+        replies_(1),
+        workers_(options.num_workers),
+        api_({engine, chat_, metrics_, replies_.queue(), model_name_,
+              static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine)}),
+        pages_(engine, metrics_, model_name_),
+        router_(options.api_keys, workers_.queue(), options.max_waiting_requests, metrics_) {
+    add_routes();
+    add_page();
+  }
+
+  // First the sockets, then the workers, who may still push to the replies' thread, then that one: only then
+  // nobody reads the other members any more. Requests that the engine still has are cancelled, for their
+  // clients are gone.
+  ~Impl() {
+    http_.reset();
+    workers_.stop();
+    replies_.stop();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Status listen(const ServeOptions& options) {
+    auto server = http::Server::listen(
+        http_options(options), [this](http::Request request, std::shared_ptr<http::Responder> responder) {
+          router_.handle(std::move(request), std::move(responder));
+        });
+    if (!server) return server.error();
+    http_ = std::move(*server);
+    log_info("replies of {}: reasoning {}, tool calls {}", model_name_,
+             reasoning::name_of(chat_.reasoning_format()), tool_parsing::name_of(chat_.tool_format()));
+    return Done{};
+  }
+
+  http::Server& http() { return *http_; }
+
+ private:
+  void add_routes() {
+    const auto api = [this](void (openai::Api::*method)(const http::Request&, const openai::Api::Responder&)
+                                const) {
+      return [this, method](const http::Request& request, const std::shared_ptr<http::Responder>& responder) {
+        (api_.*method)(request, responder);
+      };
+    };
+    router_.add({"POST", "/v1/chat/completions", Access::kNeedsKey, RunsOn::kWorker,
+                 api(&openai::Api::chat_completions)});
+    router_.add(
+        {"POST", "/v1/completions", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::completions)});
+    router_.add({"GET", "/v1/models", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::list_models)});
+    router_.add({"GET", "/v1/models/", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::show_model)});
+    router_.add({"POST", "/tokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::tokenize)});
+    router_.add({"POST", "/detokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::detokenize)});
+    router_.add({"GET", "/health", Access::kOpen, RunsOn::kIoThread,
+                 [this](const auto& request, const auto& responder) { pages_.health(request, responder); }});
+    router_.add({"GET", "/live", Access::kOpen, RunsOn::kIoThread,
+                 [this](const auto& request, const auto& responder) { pages_.live(request, responder); }});
+    router_.add({"GET", "/metrics", Access::kNeedsKey, RunsOn::kWorker,
+                 [this](const auto& request, const auto& responder) { pages_.metrics(request, responder); }});
+    router_.add({"GET", "/plan", Access::kOpen, RunsOn::kWorker,
+                 [this](const auto& request, const auto& responder) { pages_.plan(request, responder); }});
+  }
+
+  void add_page() {
+    const auto page = [](const http::Request& request, const std::shared_ptr<http::Responder>& responder) {
+      auto response = web::page_response(request);
+      if (!response)
+        response = openai::error_response(
+            {.status = 404, .message = fmt::format("no file {} here", request.target)});
+      responder->send(std::move(*response));
+    };
+    router_.add({"GET", "/", Access::kOpen, RunsOn::kIoThread, page});
+    router_.add({"GET", "/web/", Access::kOpen, RunsOn::kIoThread, page});
+  }
+
+  const std::string model_name_;
+  const ChatModel chat_;
+  ServingMetrics metrics_;
+  Workers replies_, workers_;
+  const openai::Api api_;
+  StatusPages pages_;
+  Router router_;
+  std::unique_ptr<http::Server> http_;
+};
+
+Result<std::unique_ptr<ApiServer>> ApiServer::make(runtime::Engine& engine, ServeOptions options) {
+  auto chat = ChatModel::load(engine.model().directory, options.chat);
+  if (!chat) return chat.error();
+  auto impl = std::make_unique<Impl>(engine, options, std::move(*chat));
+  if (const Status listening = impl->listen(options); !listening.ok()) return listening.error();
+  return std::unique_ptr<ApiServer>(new ApiServer(std::move(impl)));
+}
+
+ApiServer::ApiServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ApiServer::~ApiServer() = default;
+
+int ApiServer::port() const { return impl_->http().port(); }
+void ApiServer::run() { impl_->http().run(); }
+void ApiServer::stop() { impl_->http().stop(); }
+
+}  // namespace lockstep::serving

@@ -1,0 +1,52 @@
+#pragma once
+// The front door of serving: an engine behind OpenAI's HTTP API. It owns tokenizer, template, parsers,
+// metrics and the listening socket; the engine gets token ids and nothing else. Signals and flags are the
+// caller's.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/check.h"
+#include "lockstep/runtime/engine.h"
+#include "lockstep/serving/chat.h"
+
+namespace lockstep::serving {
+
+struct ServeOptions {
+  std::string host = "127.0.0.1";
+  int port = 8000;                    // 0: any free one, see port()
+  std::string served_model_name;      // empty: the engine's name of the model
+  std::vector<std::string> api_keys;  // empty: everybody may ask. /health and the page are always open
+  ChatOptions chat;  // how replies mark reasoning and calls; nothing: seen from the model's folder
+  size_t max_body_bytes = size_t{32} << 20;
+  int max_connections = 4096;
+  size_t max_waiting_requests = 1024;  // requests that no worker has looked at yet; further ones get 503
+  int num_workers = 2;                 // threads that render templates and encode prompts
+  std::chrono::seconds drain_timeout{30};
+};
+
+class ApiServer {
+ public:
+  // Loads the model folder's tokenizer and template, binds and listens. The engine must outlive the server.
+  static Result<std::unique_ptr<ApiServer>> make(runtime::Engine& engine, ServeOptions options);
+  ~ApiServer();
+  ApiServer(const ApiServer&) = delete;
+  ApiServer& operator=(const ApiServer&) = delete;
+
+  int port() const;
+
+  // Serves on the calling thread until stop() was called and answers on their way have ended or drain_timeout
+  // is over.
+  void run();
+
+  // From any thread.
+  void stop();
+
+ private:
+  class Impl;
+  explicit ApiServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::serving

@@ -1,0 +1,50 @@
+#pragma once
+// What the server says about itself: /health, /live, /metrics and /plan.
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "lockstep/runtime/engine.h"
+#include "lockstep/serving/http/http.h"
+#include "lockstep/serving/serving_metrics.h"
+
+namespace lockstep::serving {
+
+// The number of tokens a second, from totals that are seen now and then. Not for several threads at once.
+class RateMeter {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // The mean over the last ten seconds, or since the sample before, should that be older.
+  double update(uint64_t total, Clock::time_point now);
+
+ private:
+  struct Sample {
+    Clock::time_point time;
+    uint64_t total;
+  };
+  std::deque<Sample> samples_;
+};
+
+class StatusPages {
+ public:
+  using Responder = std::shared_ptr<http::Responder>;
+
+  // Engine and metrics must outlive this.
+  StatusPages(runtime::Engine& engine, ServingMetrics& metrics, std::string model_name);
+
+  void health(const http::Request& request, const Responder& responder) const;
+  // On one thread only: it keeps the samples of the rate.
+  void live(const http::Request& request, const Responder& responder);
+  void metrics(const http::Request& request, const Responder& responder) const;
+  void plan(const http::Request& request, const Responder& responder) const;
+
+ private:
+  runtime::Engine& engine_;
+  ServingMetrics& metrics_;
+  const std::string model_name_;
+  const RateMeter::Clock::time_point started_ = RateMeter::Clock::now();
+  RateMeter rate_;
+};
+
+}  // namespace lockstep::serving
