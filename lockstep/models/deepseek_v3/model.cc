@@ -1,16 +1,25 @@
+#include "lockstep/models/decoder.h"
 #include "lockstep/models/deepseek_v3/config.h"
 #include "lockstep/models/weights.h"
 
 namespace lockstep::models::deepseek_v3 {
 namespace {
 
-using planning::StageKind;
+// Attention of one layer. All layers share the config and the rope tables.
+class MlaMixer final : public Mixer {
+ public:
+  MlaMixer(const MlaConfig& config, std::shared_ptr<const RopeTables> rope, size_t cache_idx,
+           MlaWeights weights)
+      : config_(config), rope_(std::move(rope)), cache_idx_(cache_idx), weights_(weights) {}
+  TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const override {
+    return run_mla(config_, weights_, *rope_, batch, batch.caches[cache_idx_], x, context);
+  }
 
-struct Layer {
-  TensorView attention_norm, ffn_norm;
-  MlaWeights attention;
-  FfnWeights dense;  // one of the two
-  MoeWeights experts;
+ private:
+  const MlaConfig config_;
+  const std::shared_ptr<const RopeTables> rope_;
+  const size_t cache_idx_;
+  const MlaWeights weights_;
 };
 
 MlaWeights read_attention(WeightReader& reader, const std::string& prefix, const MlaConfig& config,
@@ -57,81 +66,42 @@ MoeWeights read_experts(WeightReader& reader, const std::string& prefix, const M
   return weights;
 }
 
-class DeepseekV3 final : public Model {
- public:
-  DeepseekV3(const Config& config, WeightReader& reader, const Shards& shards)
-      : config_(config), rope_(config.rope, config.context_length) {
-    const int hidden = config.mla.hidden;
-    embedding_ = reader.matrix("model.embed_tokens.weight", config.vocab, hidden);
-    final_norm_ = reader.vector("model.norm.weight", hidden);
-    const char* head = config.head == Config::Head::kOwn ? "lm_head.weight" : "model.embed_tokens.weight";
-    head_ = reader.matrix_rows(head, config.vocab, hidden, shards.head.of(config.vocab));
-    for (int at = 0; at < config.num_layers; ++at) {
-      const std::string prefix = fmt::format("model.layers.{}.", at);
-      Layer layer;
-      layer.attention_norm = reader.vector(prefix + "input_layernorm.weight", hidden);
-      layer.ffn_norm = reader.vector(prefix + "post_attention_layernorm.weight", hidden);
-      layer.attention = read_attention(reader, prefix + "self_attn.", config.mla, shards.attention);
-      if (config.has_experts(at)) {
-        layer.experts = read_experts(reader, prefix + "mlp.", config.moe, shards);
-      } else {
-        layer.dense = read_ffn(reader, prefix + "mlp.", hidden, config.dense_width, shards.dense);
-      }
-      layers_.push_back(std::move(layer));
-    }
+DecoderLayer read_layer(WeightReader& reader, const Config& config, const Shards& shards, int at,
+                        const std::shared_ptr<const RopeTables>& rope) {
+  using enum planning::ModelShape::Ffn;
+  const std::string prefix = fmt::format("model.layers.{}.", at);
+  const int hidden = config.mla.hidden;
+  DecoderLayer layer;
+  layer.mixer_norm = reader.vector(prefix + "input_layernorm.weight", hidden);
+  layer.ffn_norm = reader.vector(prefix + "post_attention_layernorm.weight", hidden);
+  layer.mixer =
+      std::make_unique<MlaMixer>(config.mla, rope, static_cast<size_t>(at),
+                                 read_attention(reader, prefix + "self_attn.", config.mla, shards.attention));
+  layer.ffn = config.has_experts(at) ? kExperts : kDense;
+  if (layer.ffn == kExperts) {
+    layer.experts = read_experts(reader, prefix + "mlp.", config.moe, shards);
+  } else {
+    layer.dense = read_ffn(reader, prefix + "mlp.", hidden, config.dense_width, shards.dense);
   }
-
-  // What enter() has carried over an edge is the boundary's; the workspace below it is free again.
-  TensorView forward(const Batch& batch, const ForwardContext& context) const override {
-    collectives::Boundary& boundary = context.boundary;
-    context.workspace.reset();
-    boundary.begin(batch.plan);
-    const std::vector<int32_t> ids = boundary.held(batch.token_ids);
-    TensorView x = context.workspace.take({boundary.num_rows(), config_.mla.hidden});
-    context.kernels.embed({.token_ids = ids, .table = embedding_, .out = x});
-    for (int at = 0; at < config_.num_layers; ++at) {
-      const Layer& layer = layers_[at];
-      const auto in = boundary.enter({StageKind::kAttention, at}, x, norm(layer.attention_norm));
-      context.workspace.reset();
-      x = run_mla(config_.mla, layer.attention, rope_, batch, batch.caches[at], in.x, context);
-      x = config_.has_experts(at) ? experts(at, x, context) : dense(at, x, context);
-    }
-    const auto in = boundary.enter({StageKind::kHead, config_.num_layers}, x, norm(final_norm_));
-    context.workspace.reset();
-    const TensorView logits = context.workspace.take({in.x.rows(), head_.rows()});
-    context.kernels.linear({.x = in.x, .w = head_, .out = logits});
-    return boundary.enter_sampler(logits, config_.vocab);
-  }
-
- private:
-  collectives::NormWeights norm(const TensorView& weight) const { return {weight, config_.norm_eps}; }
-
-  TensorView dense(int at, const TensorView& x, const ForwardContext& context) const {
-    const auto in = context.boundary.enter({StageKind::kDense, at}, x, norm(layers_[at].ffn_norm));
-    context.workspace.reset();
-    return run_ffn(layers_[at].dense, in.x, context);
-  }
-
-  TensorView experts(int at, const TensorView& x, const ForwardContext& context) const {
-    const auto in = context.boundary.enter({StageKind::kExperts, at}, x, norm(layers_[at].ffn_norm));
-    context.workspace.reset();
-    return run_moe(config_.moe, layers_[at].experts, in, context);
-  }
-
-  const Config config_;
-  const RopeTables rope_;
-  TensorView embedding_, final_norm_, head_;
-  std::vector<Layer> layers_;
-};
+  return layer;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(const Config& config, const Checkpoint& checkpoint,
                                           const Shards& shards) {
   WeightReader reader(checkpoint);
-  auto model = std::make_unique<DeepseekV3>(config, reader, shards);
+  const int hidden = config.mla.hidden;
+  DecoderParts parts{.hidden = hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
+  parts.embedding = reader.matrix("model.embed_tokens.weight", config.vocab, hidden);
+  parts.final_norm = reader.vector("model.norm.weight", hidden);
+  const char* head = config.head == Config::Head::kOwn ? "lm_head.weight" : "model.embed_tokens.weight";
+  parts.head = reader.matrix_rows(head, config.vocab, hidden, shards.head.of(config.vocab));
+  const auto rope = std::make_shared<const RopeTables>(config.rope, config.context_length);
+  for (int at = 0; at < config.num_layers; ++at)
+    parts.layers.push_back(read_layer(reader, config, shards, at, rope));
   if (const Status status = reader.status(); !status) return status.error();
-  return std::unique_ptr<Model>(std::move(model));
+  return make_decoder(std::move(parts));
 }
 
 }  // namespace lockstep::models::deepseek_v3
