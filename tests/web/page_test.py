@@ -83,7 +83,7 @@ class Browser:
 
     def complaints(self):
         """The errors on the page's console, without those that a test asks for."""
-        expected = ("400 (Bad Request)", "ERR_INCOMPLETE_CHUNKED_ENCODING")
+        expected = ("400 (Bad Request)", "401 (Unauthorized)", "ERR_INCOMPLETE_CHUNKED_ENCODING")
         entries = self.command("/se/log", {"type": "browser"})
         return [e["message"] for e in entries if e["level"] == "SEVERE" and not any(word in e["message"] for word in expected)]
 
@@ -250,6 +250,18 @@ class PageTest:
         self.equal(self.browser.text(".foot"), "broken off")
         self.send("still here")
         self.wait("an answer after all that", lambda: self.browser.text(".assistant:last-of-type .content") == "You said: still here")
+
+    def test_a_key_is_asked_for_when_one_is_needed(self):
+        self.fresh()
+        visible = "return document.getElementById('api-key').checkVisibility()"
+        self.equal(self.browser.run(visible), False)
+        self.send("locked")
+        self.wait("the refusal", lambda: self.browser.text(".error p") == "401: an API key is needed")
+        self.equal(self.browser.run(visible), True)
+        self.browser.type("#api-key", "sesame\n")
+        self.wait_done()
+        self.equal(self.browser.text(".assistant .content"), "You said: locked")
+        self.equal(self.browser.texts(".error"), [])
 
     def test_model_text_cannot_become_markup(self):
         self.fresh()

@@ -90,6 +90,8 @@ class Script {
     if (text == "refuse")
       return responder->send(
           http::error_response(400, "max_tokens is 99, but the context has room for 7 more <b>tokens</b>"));
+    if (text == "locked" && request.header("Authorization") != "Bearer sesame")
+      return responder->send(http::error_response(401, "an API key is needed"));
     responder->start_stream(200, "text/event-stream", {{"Cache-Control", "no-cache"}});
     responder->write(delta({{"role", "assistant"}, {"content", ""}}));
     if (last.at("role") == "tool") return run(responder, after_tool(text), End::kDone);

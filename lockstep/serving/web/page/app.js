@@ -65,7 +65,7 @@ async function answerOnce(conversation, signal) {
   const view = new ReplyView(log, followEnd);
   followEnd();
   try {
-    await streamReply(requestBody(conversation), reply, () => view.show(reply), signal);
+    await streamReply(requestBody(conversation), byId('api-key').value, reply, () => view.show(reply), signal);
   } catch (failure) {
     const isStopped = signal.aborted;
     if (reply.content || reply.reasoning) {
@@ -108,6 +108,7 @@ async function runTurn() {
       if (++rounds >= maxToolRounds) throw new Error(`the model called tools ${maxToolRounds} times in a row; stopped there`);
     }
   } catch (failure) {
+    if (failure.status === 401) byId('key-setting').hidden = false;
     if (!controller.signal.aborted) showError(log, failure.message, runTurn);
   }
   if (running === controller) setRunning(null);
@@ -155,6 +156,9 @@ byId('new-chat').addEventListener('click', () => {
   log.replaceChildren();
   byId('welcome').hidden = false;
   message.focus();
+});
+byId('api-key').addEventListener('keydown', (event) => {
+  if (event.key === 'Enter') log.querySelector('.error button')?.click();
 });
 byId('panel-toggle').addEventListener('click', () => {
   const isOpen = document.body.classList.toggle('panel-open');

@@ -1,7 +1,12 @@
 // A conversation with /v1/chat/completions: what was said, and one streamed answer at a time. Knows nothing of the page.
 import { readEvents } from './sse.js';
 
-export class ApiError extends Error {}
+export class ApiError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;  // of the answer; undefined when the fault came later
+  }
+}
 
 // One assistant message as it grows. `onChange` is called after each piece.
 export class Reply {
@@ -43,17 +48,19 @@ async function errorOf(response) {
   const text = await response.text().catch(() => '');
   try {
     const { error } = JSON.parse(text);
-    if (typeof error?.message === 'string') return new ApiError(`${response.status}: ${error.message}`);
+    if (typeof error?.message === 'string') return new ApiError(`${response.status}: ${error.message}`, response.status);
   } catch { /* not JSON: shown as it is */ }
-  return new ApiError(`${response.status}: ${text.slice(0, 300) || response.statusText || 'no reason given'}`);
+  return new ApiError(`${response.status}: ${text.slice(0, 300) || response.statusText || 'no reason given'}`, response.status);
 }
 
 // Streams one answer into `reply`, calling onChange() after each event. Throws ApiError for what the server says and
 // whatever fetch throws, AbortError among it.
-export async function streamReply(request, reply, onChange, signal) {
+export async function streamReply(request, apiKey, reply, onChange, signal) {
+  const headers = { 'Content-Type': 'application/json' };
+  if (apiKey) headers.Authorization = `Bearer ${apiKey}`;
   const response = await fetch('v1/chat/completions', {
     method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
+    headers,
     body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
     signal,
   });
