@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "lockstep/base/log.h"
 #include "lockstep/runtime/scheduler/request_check.h"
 #include "lockstep/runtime/step_loop.h"
 #include "tests/runtime/unscheduled.h"
@@ -80,14 +81,19 @@ struct Submitted {
   uint64_t seed = 0;
   Recorder recorder;
   bool was_cancelled = false;
+  int throws_at = -1;  // the event at which its sink throws
+  int faulty_at = -1;  // the position whose logits are not finite
 };
 
 // What the schedules went through, so that a generator that lost its teeth is noticed.
 struct Coverage {
   uint64_t preemptions = 0, requests = 0, cancelled = 0, scored = 0, mixed_steps = 0, idle_replicas = 0,
            refused = 0;
-  uint64_t output_tokens = 0;
+  uint64_t output_tokens = 0, failed = 0;
 };
+
+constexpr const char* kFault = "layer 2: logit not finite";
+constexpr const char* kFailure = "rank 1 failed";
 
 class Schedule {
  public:
@@ -96,12 +102,26 @@ class Schedule {
         limits_(random_limits(chance_)),
         model_(scripted_model(kVocab, limits_.context_length)),
         executor_(limits_, kVocab),
-        loop_({limits_, {.num_logits = kVocab}, model_.eos_token_ids}, executor_) {}
+        loop_({limits_, {.num_logits = kVocab}, model_.eos_token_ids}, executor_) {
+    executor_.fault_of = [this](RequestId id, int32_t position) {
+      return submitted_.at(id).faulty_at == position ? std::string(kFault) : std::string();
+    };
+    executor_.before_step = [this](const StepInput& input) {
+      trace_.add(input.plan.hash);
+      for (const auto& sequences : input.replicas)
+        for (const SequenceRows& rows : sequences)
+          trace_.add(rows.id).add(static_cast<uint64_t>(rows.context));
+      if (static_cast<int>(input.plan.step) == fails_at_) throw Fatal(kFailure);
+    };
+    if (chance_.one_in(20)) fails_at_ = chance_.between(0, 30);
+  }
+
+  uint64_t trace() const { return trace_.value(); }  // of all steps
 
   void play(Coverage& coverage) {
     ASSERT_TRUE(check_limits(limits_).ok());
     const int num_requests = chance_.between(1, 14);
-    while (static_cast<int>(submitted_.size()) < num_requests || !loop_.idle()) {
+    while (!has_failed_ && (static_cast<int>(submitted_.size()) < num_requests || !loop_.idle())) {
       ASSERT_LT(executor_.num_steps, 20000) << "somebody starves";
       const bool may_submit = static_cast<int>(submitted_.size()) < num_requests;
       if (may_submit && chance_.one_in(2))
@@ -126,7 +146,13 @@ class Schedule {
     Submitted& made = submitted_[next_id_];
     made.request = request;
     made.seed = static_cast<uint64_t>(chance_.between(0, 1 << 30));
-    loop_.admit({next_id_, request, made.recorder, made.seed});
+    if (chance_.one_in(30)) made.throws_at = chance_.between(0, 5);
+    if (chance_.one_in(30)) made.faulty_at = chance_.between(0, 20);
+    const auto sink = [&made, num_events = 0](const Event& event) mutable {
+      made.recorder(event);
+      if (num_events++ == made.throws_at) throw std::runtime_error("the client broke");
+    };
+    loop_.admit({next_id_, request, sink, made.seed});
     ++next_id_;
   }
 
@@ -138,8 +164,27 @@ class Schedule {
   }
 
   void step() {
-    loop_.step();
+    try {
+      loop_.step();
+    } catch (const Fatal& failure) {
+      if (std::string(failure.what()) != kFailure) throw;
+      loop_.fail_all(failure.what());
+      has_failed_ = true;
+    }
     loop_.deliver();
+  }
+
+  void check_outcome(const Submitted& made) {
+    const Outcome& outcome = made.recorder.outcome();
+    const Outcome wanted = unscheduled(made.request, made.seed, model_, limits_);
+    if (outcome.finish == FinishReason::kError && outcome.error != wanted.error) {
+      EXPECT_TRUE(outcome.error == kFailure || (outcome.error == kFault && made.faulty_at >= 0))
+          << outcome.error;
+      ASSERT_LE(outcome.tokens.size(), wanted.tokens.size());
+      return expect_same_tokens(outcome.tokens, std::span(wanted.tokens).first(outcome.tokens.size()));
+    }
+    EXPECT_TRUE(made.was_cancelled || made.throws_at >= 0 || outcome.finish != FinishReason::kCancelled);
+    expect_as_unscheduled(outcome, wanted);
   }
 
   void check(Coverage& coverage) {
@@ -147,8 +192,8 @@ class Schedule {
       SCOPED_TRACE(fmt::format("request {} with a prompt of {}", id, made.request.prompt.size()));
       const Outcome& outcome = made.recorder.outcome();
       ASSERT_NE(outcome.finish, FinishReason::kNotFinished);
-      EXPECT_TRUE(made.was_cancelled || outcome.finish != FinishReason::kCancelled);
-      expect_as_unscheduled(outcome, unscheduled(made.request, made.seed, model_, limits_));
+      check_outcome(made);
+      coverage.failed += outcome.finish == FinishReason::kError ? 1 : 0;
       coverage.cancelled += outcome.finish == FinishReason::kCancelled ? 1 : 0;
       coverage.scored += outcome.scores ? 1 : 0;
       coverage.output_tokens += outcome.tokens.size();
@@ -169,14 +214,27 @@ class Schedule {
   StepLoop loop_;
   std::map<RequestId, Submitted> submitted_;
   RequestId next_id_ = 1;
+  int fails_at_ = -1;  // the step in which the executor fails
+  bool has_failed_ = false;
+  Hasher trace_;
+};
+
+// Requests fail on purpose by the hundred.
+class RandomSchedules : public testing::Test {
+ protected:
+  void SetUp() override { set_log_level(LogLevel::kOff); }
+  void TearDown() override { set_log_level(LogLevel::kInfo); }
 };
 
 // contract: request.text-alone
+// contract: request.one-final-event
+// contract: step.contexts-advance
+// contract: step.slot-kept
 // contract: cache.one-owner
 // contract: cache.all-returned
 // contract: step.within-capacity
 // contract: schedule.no-starvation
-TEST(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
+TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
   uint64_t first = 1, last = 8000;
   if (const char* chosen = std::getenv("LOCKSTEP_SCHEDULE_SEED"))
     first = last = std::strtoull(chosen, nullptr, 10);
@@ -198,8 +256,20 @@ TEST(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
   EXPECT_GT(coverage.mixed_steps, 5000U);
   EXPECT_GT(coverage.idle_replicas, 5000U);
   EXPECT_GT(coverage.refused, 100U);
+  EXPECT_GT(coverage.failed, 500U);
   RecordProperty("preemptions", std::to_string(coverage.preemptions));
   RecordProperty("output_tokens", std::to_string(coverage.output_tokens));
+}
+
+// contract: schedule.deterministic
+TEST_F(RandomSchedules, TheSameCallsFormTheSameSteps) {
+  Coverage coverage;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Schedule first(seed), second(seed);
+    first.play(coverage);
+    second.play(coverage);
+    EXPECT_EQ(first.trace(), second.trace()) << "LOCKSTEP_SCHEDULE_SEED=" << seed;
+  }
 }
 
 }  // namespace

@@ -79,6 +79,7 @@ TEST(Scheduler, MixesDecodeRowsWithPromptChunksInOrderOfArrival) {
   EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+ 3:D+"));
 }
 
+// contract: step.contexts-advance
 TEST(Scheduler, RowsCarryTokensContextAndPages) {
   SchedulerLimits limits = roomy();
   limits.chunked_prefill_size = 5;
@@ -139,6 +140,7 @@ TEST(Scheduler, AReplicaWithNothingTakesPartWithZeroRows) {
   EXPECT_THAT(input.plan.rows_per_home, ElementsAre(0, 0, 2, 2));
 }
 
+// contract: schedule.no-starvation
 TEST(Scheduler, EnginesLimitOnRunningRequestsGoesToTheOldest) {
   SchedulerLimits limits = roomy();
   limits.shape.num_replicas = 2;
@@ -282,6 +284,22 @@ TEST(Scheduler, AnOlderPromptTakesThePagesOfAYoungerDecode) {
   EXPECT_THAT(play(scheduler), ElementsAre("3:PPPPPPPP+"));
 }
 
+// contract: cache.youngest-preempted
+TEST(Scheduler, ASequenceStartsOnlyInPagesThatNobodyRunningStillNeeds) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 4;
+  limits.chunked_prefill_size = 8;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 12));
+  scheduler.add(prompt_of(2, 2));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPPPPPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPP+")) << "the fourth page is for the token that 1 draws now";
+  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 3);
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+"));
+  scheduler.remove(1);
+  EXPECT_THAT(play(scheduler), ElementsAre("2:PP+"));
+}
+
 // contract: cache.last-one-fits
 TEST(Scheduler, ASequenceMayFillTheWholeCacheAlone) {
   SchedulerLimits limits = roomy();
@@ -333,6 +351,7 @@ TEST(Scheduler, AbandoningAStepLeavesSequencesThatCanBeRemoved) {
   scheduler.check_idle();
 }
 
+// contract: step.slot-kept
 TEST(Scheduler, SlotsAreUniqueAndReused) {
   SchedulerLimits limits = roomy();
   limits.shape.capacity.max_requests = 2;

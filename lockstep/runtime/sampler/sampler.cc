@@ -25,6 +25,11 @@ size_t find_unusable(std::span<const float> logits) {
   return static_cast<size_t>(found - logits.begin());
 }
 
+std::span<float> valid_logits(const DrawArgs& args) {
+  const auto num_valid = static_cast<size_t>(args.num_valid_tokens);
+  return num_valid == 0 ? args.logits : args.logits.first(std::min(num_valid, args.logits.size()));
+}
+
 // log(sum(exp(logit))), of which `most` is the largest logit.
 double log_sum_exp(std::span<const float> logits, float most) {
   double sum = 0;
@@ -44,14 +49,6 @@ void apply_penalties(std::span<float> logits, const SamplingParams& params, cons
   }
 }
 
-void adjust(std::span<float> logits, const DrawArgs& args) {
-  for (const auto& [id, bias] : args.params.logit_bias)
-    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
-  apply_penalties(logits, args.params, args.counts);
-  for (const int32_t id : args.barred)
-    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] = kNever;
-}
-
 // The tokens that are left, in the order of their ids.
 struct Candidates {
   std::vector<int32_t> ids;  // empty: the position is the id
@@ -67,11 +64,11 @@ Candidates keep_top_k(std::span<float> logits, int top_k) {
     candidates.values = logits;
     return candidates;
   }
-  std::vector<Entry> entries = largest(logits, static_cast<size_t>(top_k));
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.idx < b.idx; });
-  for (const Entry& entry : entries) {
-    candidates.ids.push_back(entry.idx);
-    candidates.kept.push_back(entry.value);
+  const Entry last = kth_largest(logits, static_cast<size_t>(top_k));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (is_larger(last, {logits[i], static_cast<int32_t>(i)})) continue;
+    candidates.ids.push_back(static_cast<int32_t>(i));
+    candidates.kept.push_back(logits[i]);
   }
   candidates.values = candidates.kept;
   return candidates;
@@ -165,10 +162,16 @@ bool uses_token_counts(const SamplingParams& params) {
   return params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
 }
 
+void adjust_logits(const DrawArgs& args) {
+  const std::span<float> logits = valid_logits(args);
+  for (const auto& [id, bias] : args.params.logit_bias)
+    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
+  apply_penalties(logits, args.params, args.counts);
+  for (const int32_t id : args.barred)
+    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] = kNever;
+}
+
 Result<OutputToken> draw_token(const DrawArgs& args) {
-  const size_t num_valid = args.num_valid_tokens > 0
-                               ? std::min(args.logits.size(), static_cast<size_t>(args.num_valid_tokens))
-                               : args.logits.size();
   if (args.logits.empty()) return cannot_draw("there are 0 logits to draw from");
   if (const size_t bad = find_unusable(args.logits); bad < args.logits.size())
     return cannot_draw(
@@ -176,18 +179,18 @@ Result<OutputToken> draw_token(const DrawArgs& args) {
 
   OutputToken token;
   Logprobs logprobs;
-  const std::span<float> logits = args.logits.first(num_valid);
+  const std::span<float> logits = valid_logits(args);
   if (args.num_top_logprobs >= 0) {
     logprobs = logprobs_of(args.logits);
     for (const Entry& entry : largest(logits, static_cast<size_t>(args.num_top_logprobs)))
       token.top.push_back({entry.idx, logprobs.of(entry.idx)});
   }
-  adjust(logits, args);
+  adjust_logits(args);
   const Entry most = largest_one(logits);
   if (!std::isfinite(most.value))
     return cannot_draw(
         fmt::format("none of {} ids may be drawn at position {}: {} are barred, the largest logit is {}",
-                    num_valid, args.position, args.barred.size(), most.value));
+                    logits.size(), args.position, args.barred.size(), most.value));
   token.token_id = draw_id(logits, most, args);
   if (args.num_top_logprobs >= 0) token.logprob = logprobs.of(token.token_id);
   return token;

@@ -31,6 +31,9 @@ struct DrawArgs {
 // of -infinity are ids that cannot be drawn. Log probabilities are of all logits as they came in.
 Result<OutputToken> draw_token(const DrawArgs& args);
 
+// The first part of it: bias, penalties and barred ids, applied to the valid logits in place.
+void adjust_logits(const DrawArgs& args);
+
 bool uses_token_counts(const SamplingParams& params);
 
 }  // namespace lockstep::runtime

@@ -11,24 +11,19 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// Keeps the k largest of `entries`, the smallest of them at the end.
+// Keeps the k largest of at least k entries, the smallest of them at the end.
 void keep_largest(std::vector<Entry>& entries, size_t k) {
-  if (entries.size() <= k) return;
   std::nth_element(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(k - 1), entries.end(),
                    is_larger);
   entries.resize(k);
 }
 
-}  // namespace
-
-// One pass with a reservoir of 2k: whenever it is full its smaller half goes, and only what is larger than
-// all that went may enter from then on. Positions ascend, so an equal value that comes later is never the
-// larger one.
-std::vector<Entry> largest(std::span<const float> values, size_t k) {
-  std::vector<Entry> entries;
-  k = std::min(k, values.size());
-  if (k == 0) return entries;
+// The k largest in no order, the smallest of them at the end; 1 <= k <= the number of values. One pass with a
+// reservoir of 2k: whenever it is full its smaller half goes, and only what is larger than all that went may
+// enter from then on. Positions ascend, so an equal value that comes later is never the larger one.
+std::vector<Entry> select_largest(std::span<const float> values, size_t k) {
   const size_t limit = std::max<size_t>(2 * k, 64);
+  std::vector<Entry> entries;
   entries.reserve(std::min(limit, values.size()));
   float threshold = kLowest;
   bool is_full = false;
@@ -41,8 +36,23 @@ std::vector<Entry> largest(std::span<const float> values, size_t k) {
     is_full = true;
   }
   keep_largest(entries, k);
+  return entries;
+}
+
+}  // namespace
+
+std::vector<Entry> largest(std::span<const float> values, size_t k) {
+  k = std::min(k, values.size());
+  if (k == 0) return {};
+  std::vector<Entry> entries = select_largest(values, k);
   std::sort(entries.begin(), entries.end(), is_larger);
   return entries;
+}
+
+Entry kth_largest(std::span<const float> values, size_t k) {
+  LOCKSTEP_CHECK_LE(size_t{1}, k);
+  LOCKSTEP_CHECK_LE(k, values.size());
+  return select_largest(values, k).back();
 }
 
 Entry largest_one(std::span<const float> values) {

@@ -21,6 +21,9 @@ constexpr bool is_larger(const Entry& a, const Entry& b) {
 // The `k` largest (all when there are fewer), largest first. Values are not NaN.
 std::vector<Entry> largest(std::span<const float> values, size_t k);
 
+// The last of them: `k` is at least 1 and at most the number of values.
+Entry kth_largest(std::span<const float> values, size_t k);
+
 // The largest one; values is not empty. -infinity can win only when nothing else is there.
 Entry largest_one(std::span<const float> values);
 

@@ -29,7 +29,7 @@ void StepDraws::add(const SequenceRows& rows, const DrawState& state) {
   for (int32_t i = num_logit_rows(rows.wanted, num_rows) - 1; i >= 0; --i) {
     const bool is_last = i == 0;
     wanted_.push_back({.state = &state,
-                       .position = rows.context - i,
+                       .position = rows.context,
                        .draws = is_last && ends_known && state.max_new_tokens > 0,
                        .is_scored = is_scored,
                        .ends_scores = is_scored && is_last && ends_known});

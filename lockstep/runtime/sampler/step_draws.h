@@ -63,7 +63,7 @@ class StepDraws {
  private:
   struct WantedRow {
     const DrawState* state = nullptr;
-    int32_t position = 0;  // of the token after this row
+    int32_t position = 0;  // of the token that the sequence's last row draws
     bool draws = false, is_scored = false, ends_scores = false;
   };
   void add(const SequenceRows& rows, const DrawState& state);
