@@ -13,6 +13,14 @@ struct NamedFlags {
   planning::ParallelFlags flags;
 };
 
+// Sanitized code is ten times slower: there the tests run over fewer configurations and prompts, each in
+// full.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 inline planning::ParallelFlags flags(int tp, int dp, int ep, const char* a2a, int dense) {
   return {.tp_size = tp,
           .dp_size = dp,
@@ -32,7 +40,7 @@ inline planning::ParallelFlags with_max_running(planning::ParallelFlags flags, i
   return flags;
 }
 
-inline std::vector<NamedFlags> configurations() {
+inline std::vector<NamedFlags> all_configurations() {
   return {
       {"one_rank", flags(1, 1, 1, "none", 1)},
       {"tp2", flags(2, 1, 1, "none", 2)},
@@ -57,6 +65,17 @@ inline std::vector<NamedFlags> configurations() {
       {"tp8_dp8_ep8_dphead", with_dp_head(flags(8, 8, 8, "in_process", 1))},
       {"tp8_dp2_ep4_dense4", flags(8, 2, 4, "none", 4)},
   };
+}
+
+// All of them, or the few that sanitizers look at.
+inline std::vector<NamedFlags> configurations() {
+  if (!kSanitized) return all_configurations();
+  std::vector<NamedFlags> few;
+  for (const NamedFlags& named : all_configurations())
+    for (const char* name : {"one_rank", "scattered_dense_fusion_odd_limit", "fixed_geometry_dense1_dphead",
+                             "tp4_dp2_gather_dense4", "tp8_dp4_ep2_experts_tp4_dense2"})
+      if (named.name == name) few.push_back(named);
+  return few;
 }
 
 }  // namespace lockstep::test

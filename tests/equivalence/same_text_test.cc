@@ -9,12 +9,13 @@ namespace lockstep::test {
 namespace {
 
 constexpr const char* kModel = "models/tutor-deepseek-v3";
-constexpr int kMaxTokens = 48;
+constexpr int kMaxTokens = kSanitized ? 8 : 48;
 
 std::vector<std::vector<int32_t>> prompts() {
   std::vector<std::vector<int32_t>> found;
   for (const Json& entry : read_json_file("tests/golden/tutor-deepseek-v3/golden.json"))
     found.push_back(entry.at("input_ids"));
+  if (kSanitized) found.resize(3);
   return found;
 }
 
@@ -142,7 +143,7 @@ TEST(Preemption, LosesNothing) {
   tight.max_total_tokens = 700;
   const auto engine = start(tight);
   std::vector<runtime::Request> requests;
-  for (size_t at = 0; at < 24; ++at) requests.push_back(greedy(all[at % all.size()], kMaxTokens));
+  for (size_t at = 0; at < 24; ++at) requests.push_back(greedy(all[at % all.size()], 48));
   const auto expected = run_all(*roomy, requests), outcomes = run_all(*engine, requests);
   for (size_t at = 0; at < requests.size(); ++at)
     EXPECT_EQ(outcomes[at].ids, expected[at].ids) << "request " << at << ": " << outcomes[at].error;
