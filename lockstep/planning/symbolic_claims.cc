@@ -73,7 +73,8 @@ void Ranks::check_order(const Step& step) const {
   if (step.kind == StepKind::kNorm && phase_ == Phase::kNormed) throw Misstep("it is normed a second time");
   if (step.value == Value::kHidden && step.kind != StepKind::kNorm && phase_ == Phase::kAdded)
     throw Misstep("hidden was added to the residual; only the norm may follow");
-  if (step.kind == StepKind::kSelect && is_selected_) throw Misstep("the wanted rows are selected twice");
+  if (step.kind == StepKind::kSelect && row_set_ == RowSet::kWanted)
+    throw Misstep("the wanted rows are selected twice");
 }
 
 void Ranks::check_claims_before(const Step& step, const EdgeContext& edge) const {
@@ -113,9 +114,12 @@ void Ranks::check_claims_after(const Step& step, const Layout& before, const Edg
   if (const auto rule = rule_of(step.kind)) {
     const auto [takes, makes] = *rule;
     if (step.over.empty()) throw Misstep("it names no axes");
-    if (const AxisSet wrong = step.over - before.axes_with(takes, grid_); !wrong.empty())
-      throw Misstep(fmt::format("{} over {}: {} is {}", complaint_of(takes), grid_.name_of(wrong),
-                                word_of(step.value), to_text(before, grid_)));
+    if (const AxisSet wrong = step.over - before.axes_with(takes, grid_); !wrong.empty()) {
+      const AxisSet owed = wrong & before.axes_with(Placement::kPartial, grid_);
+      throw Misstep(fmt::format(
+          "{} over {}: {} is {}", owed.empty() ? complaint_of(takes) : "a sum is still owed",
+          grid_.name_of(owed.empty() ? wrong : owed), word_of(step.value), to_text(before, grid_)));
+    }
     should = before.with(step.over, makes);
   } else if (step.kind == StepKind::kCombine) {
     should = edge.gave.gives;
@@ -139,7 +143,7 @@ void Ranks::check_claims_after(const Step& step, const Layout& before, const Edg
 // A layout says which rows each rank holds: does it hold them?
 void Ranks::check_rows(Value value) {
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
-    const std::vector<RowId>& should = rows_of(layout_of(value), rank);
+    const std::vector<RowId>& should = rows_of(layout_of(value), rank, row_set_);
     const std::vector<RowId>& held = of(value)[rank].rows;
     if (held != should)
       throw Misstep(fmt::format("rank {} holds {} rows of {}, which as {} are {}", rank, held.size(),

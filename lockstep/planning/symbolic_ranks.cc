@@ -44,16 +44,16 @@ const std::vector<std::vector<int>>& Ranks::groups(AxisSet over) {
   return found;
 }
 
-const std::vector<RowId>& Ranks::rows_of(const Layout& layout, int rank) {
+const std::vector<RowId>& Ranks::rows_of(const Layout& layout, int rank, RowSet set) {
   const AxisSet sharded = layout.axes_with(Placement::kShard, grid_);
-  auto& rows = rows_[{sharded, is_selected_}];
+  auto& rows = rows_[{sharded, set}];
   if (rows.empty()) {
     rows.resize(grid_.num_ranks());
     for (int holder = 0; holder < grid_.num_ranks(); ++holder)
       for (int home = 0; home < grid_.num_ranks(); ++home) {
         if (!at_home(grid_, holder, home, sharded)) continue;
         for (RowId row = table_.first_of_home[home]; row < table_.first_of_home[home + 1]; ++row)
-          if (!is_selected_ || table_.rows[row].wanted) rows[holder].push_back(row);
+          if (set == RowSet::kAll || table_.rows[row].wanted) rows[holder].push_back(row);
       }
   }
   return rows[rank];
@@ -65,7 +65,7 @@ void Ranks::embed(const Signature& signature) {
   hidden_layout_ = signature.gives;
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
     Held& held = hidden_[rank];
-    held.rows = rows_of(signature.gives, rank);
+    held.rows = rows_of(signature.gives, rank, RowSet::kAll);
     for (const RowId row : held.rows)
       held.values.push_back(table_.rows[row].padding ? padding_value(rank, row)
                                                      : embedding(row, options_.seed));
@@ -269,7 +269,7 @@ void Ranks::select() {
   for (int rank = 0; rank < grid_.num_ranks(); ++rank)
     for (Held* held : {&hidden_[rank], &residual_[rank]})
       keep_if(*held, [&](RowId row) { return table_.rows[row].wanted; });
-  is_selected_ = true;
+  row_set_ = RowSet::kWanted;
 }
 
 void Ranks::dispatch(AxisSet over, const Stage& to) {

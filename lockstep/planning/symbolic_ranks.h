@@ -48,8 +48,9 @@ class Ranks {
   void run_step(const Step& step, const EdgeContext& edge);
   void finish_edge(const EdgeContext& edge) const;  // everything must have been done, and nothing twice
 
-  // The rows that a rank holds under a layout now: all, or those whose logits are wanted.
-  const std::vector<RowId>& rows_of(const Layout& layout, int rank);
+  // The rows that a rank holds under a layout: all, or after a select those whose logits are wanted.
+  enum class RowSet : uint8_t { kAll, kWanted };
+  const std::vector<RowId>& rows_of(const Layout& layout, int rank, RowSet set);
 
  private:
   enum class Phase : uint8_t { kGiven, kAdded, kNormed };
@@ -90,7 +91,8 @@ class Ranks {
   std::vector<Held> hidden_, residual_;
   Layout hidden_layout_, residual_layout_;
   Phase phase_ = Phase::kGiven;
-  bool has_residual_ = false, is_selected_ = false;
+  bool has_residual_ = false;
+  RowSet row_set_ = RowSet::kAll;
   // Between dispatch and combine hidden is at the experts.
   std::optional<AxisSet> dispatched_over_;
   bool is_computed_ = false;
@@ -98,7 +100,7 @@ class Ranks {
   std::vector<Held> shared_;              // [ranks] the shared expert's addends
 
   std::map<AxisSet, std::vector<std::vector<int>>> groups_;
-  std::map<std::pair<AxisSet, bool>, std::vector<std::vector<RowId>>> rows_;  // by sharded axes, selected
+  std::map<std::pair<AxisSet, RowSet>, std::vector<std::vector<RowId>>> rows_;  // by sharded axes
 };
 
 }  // namespace lockstep::planning::symbolic

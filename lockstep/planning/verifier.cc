@@ -70,9 +70,11 @@ class Verification {
 
   void check_rows(size_t at, uint32_t step) {
     const Edge& edge = plan_.edges[at];
+    const bool wanted_only = edge.to.kind == StageKind::kHead || edge.to.kind == StageKind::kSampler;
+    const auto set = wanted_only ? symbolic::Ranks::RowSet::kWanted : symbolic::Ranks::RowSet::kAll;
     for (int rank = 0; rank < grid_.num_ranks() && found_.empty(); ++rank) {
       const Held& hidden = ranks_.hidden(rank);
-      if (const auto& needed = ranks_.rows_of(edge.needed, rank); hidden.rows != needed)
+      if (const auto& needed = ranks_.rows_of(edge.needed, rank, set); hidden.rows != needed)
         return report(at, step,
                       fmt::format("rank {} holds {} rows, needed are {} as {}", rank, hidden.rows.size(),
                                   needed.size(), to_text(edge.needed, grid_)));
