@@ -143,7 +143,7 @@ Values chars_of(Heap& heap, const Value& text) {
   for (size_t offset = 0; offset < content.bytes.size();) {
     const size_t start = offset;
     next_char(content.bytes, offset);
-    out.push_back(heap.text_like(text, content.bytes.substr(start, offset - start)));
+    out.push_back(heap.text(content.bytes.substr(start, offset - start)));
   }
   return out;
 }
@@ -199,7 +199,8 @@ Value own_attribute(Heap& heap, const Value& object, std::string_view name) {
   if (object.is(Kind::kLoop)) {
     if (Value value = loop_attribute(heap, object, name); !value.is(Kind::kMissing)) return value;
   }
-  if (object.is(Kind::kMacro) && name == "name") return heap.text(macro_name(object));
+  if (object.is(Kind::kMacro) && name == "name")
+    return macro_name(object).empty() ? Value::none() : heap.text(macro_name(object));
   if (object.is(Kind::kTuple) && object.ref<std::shared_ptr<const Tuple>>()->is_group) {
     if (name == "grouper") return object.items()[0];
     if (name == "list") return object.items()[1];

@@ -15,6 +15,17 @@ constexpr std::array kUnsupported = {
 
 }  // namespace
 
+Value generate(Heap& heap, const std::function<void(Values&)>& fill) {
+  Values items;
+  try {
+    fill(items);
+  } catch (const Failure& failure) {
+    if (failure.cause == Failure::Cause::kRaised) throw;
+    return heap.iterator(std::move(items), failure.message);
+  }
+  return heap.iterator(std::move(items));
+}
+
 const FilterEntry* find_filter(std::string_view name) {
   const std::array<std::span<const FilterEntry>, 5> tables = {
       text_filters(), number_filters(), sequence_filters(), mapping_filters(), kUnsupported};

@@ -1,5 +1,6 @@
 #pragma once
 // Jinja's filters, with Hugging Face's tojson.
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -16,6 +17,9 @@ struct FilterEntry {
 };
 
 const FilterEntry* find_filter(std::string_view name);
+
+// What Python's generators do: `fill` adds items, and an error of it waits behind them until somebody asks for more.
+Value generate(Heap& heap, const std::function<void(Values& items)>& fill);
 
 // One table a file.
 std::span<const FilterEntry> text_filters();

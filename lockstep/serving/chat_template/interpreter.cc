@@ -78,6 +78,13 @@ void Interpreter::write(const Value& value) {
   write(text.view());
 }
 
+// What a filter block or a call block makes must be text already.
+void Interpreter::write_text(const Value& value, int line) {
+  heap_.line = line;
+  if (!value.is(Kind::kText)) heap_.fail("the block makes no string, but '{}'", type_name(value));
+  write(value.view());
+}
+
 std::unique_ptr<Env> Interpreter::new_env(int num_slots, Env* outer) {
   auto env = std::make_unique<Env>();
   const auto size = static_cast<size_t>(num_slots);
@@ -266,14 +273,14 @@ Interpreter::Flow Interpreter::execute_filter_block(const FilterBlockStatement& 
   Value text = heap_.text(capture([&] { flow = execute(statement.body, env); }));
   if (flow != Flow::kNext) return flow;
   const Value outer_text = std::exchange(captured_text_, std::move(text));
-  write(evaluate(*statement.filter, env));
+  write_text(evaluate(*statement.filter, env), statement.line);
   captured_text_ = outer_text;
   return Flow::kNext;
 }
 
 void Interpreter::execute_call_block(const CallBlockStatement& statement, Env& env) {
   const Value caller = make_macro(statement.caller, env);
-  write(evaluate_call(*statement.call, env, caller));
+  write_text(evaluate_call(*statement.call, env, caller), statement.line);
 }
 
 Value Interpreter::make_macro(const MacroDefinition& macro, Env& env) {

@@ -55,6 +55,7 @@ class Interpreter {
   Value run_recursive_loop(const ForStatement& statement, const Value& iterable, int depth0, Env& definition);
   void write(const Value& value);
   void write(std::string_view text);
+  void write_text(const Value& value, int line);
   void enter(const Scope& scope, Env& env);
   Value& slot(const SlotRef& ref, Env& env);
   void assign(const Expr& target, const Value& value, Env& env);

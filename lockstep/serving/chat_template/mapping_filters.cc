@@ -1,5 +1,7 @@
 // map, select, reject and their attribute forms: a filter, test or attribute applied to each item.
+#include <algorithm>
 #include <array>
+#include <functional>
 
 #include "lockstep/serving/chat_template/access.h"
 #include "lockstep/serving/chat_template/attribute_path.h"
@@ -26,27 +28,22 @@ Arguments behind(const Arguments& arguments, size_t num_taken) {
   return rest;
 }
 
-// What `apply` makes of each item. Python's generators raise when the item is asked for, not before.
-template <class Apply>
-Value generate(Heap& heap, const Value& subject, Apply apply) {
-  Values out;
-  try {
-    if (!is_true(subject)) return heap.iterator({});
+using Apply = std::function<void(const Value& item, Values& out)>;
+
+Value for_each(Heap& heap, const Value& subject, const Apply& apply) {
+  return generate(heap, [&](Values& out) {
+    if (!is_true(subject)) return;
     for (const Value& item : iterate(heap, subject)) {
       heap.step();
       apply(item, out);
     }
-  } catch (const Failure& failure) {
-    if (failure.cause == Failure::Cause::kRaised) throw;
-    return heap.iterator(std::move(out), failure.message);
-  }
-  return heap.iterator(std::move(out));
+  });
 }
 
 Value map_attribute(Heap& heap, const Value& subject, const Arguments& arguments) {
   const Signature signature(heap, "map", arguments, {"attribute", "default"});
   const AttributePath path(heap, signature.value(0));
-  return generate(heap, subject, [&](const Value& item, Values& out) {
+  return for_each(heap, subject, [&](const Value& item, Values& out) {
     out.push_back(path.find(heap, item, signature.value(1)));
   });
 }
@@ -56,7 +53,7 @@ Value map_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
   if (arguments.positional.empty() &&
       std::any_of(arguments.keywords.begin(), arguments.keywords.end(), is_attribute))
     return map_attribute(heap, subject, arguments);
-  return generate(heap, subject, [&](const Value& item, Values& out) {
+  return for_each(heap, subject, [&](const Value& item, Values& out) {
     if (arguments.positional.empty()) heap.fail("map requires a filter argument");
     const std::string_view name = name_argument(heap, arguments, 0, "filter");
     const FilterEntry* filter = find_filter(name);
@@ -74,7 +71,7 @@ Value choose(Heap& heap, const Value& subject, const Arguments& arguments) {
   AttributePath path;
   if (kLook == Look::kAtAttribute && !arguments.positional.empty())
     path = AttributePath(heap, arguments.positional[0]);
-  return generate(heap, subject, [&](const Value& item, Values& out) {
+  return for_each(heap, subject, [&](const Value& item, Values& out) {
     if (arguments.positional.size() < kNamePlace) heap.fail("Missing parameter for attribute name");
     const Value looked_at = path.find(heap, item);
     bool matches = false;

@@ -273,7 +273,6 @@ std::unique_ptr<Statement> Parser::parse_macro(int line) {
 std::unique_ptr<Statement> Parser::parse_call_block(int line) {
   auto statement = std::make_unique<CallBlockStatement>(line);
   statement->caller.line = line;
-  statement->caller.name = "caller";
   if (current().is_operator("(")) parse_parameters(statement->caller);
   statement->call = parse_expression();
   if (statement->call->kind != ExprKind::kCall) fail(line, "expected a call of a macro in the call tag");

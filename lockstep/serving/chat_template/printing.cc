@@ -166,7 +166,7 @@ class Representation {
         return;
       }
       case Kind::kMacro:
-        out_ += fmt::format("<Macro '{}'>", macro_name(value));
+        out_ += macro_name(value).empty() ? "<Macro anonymous>" : fmt::format("<Macro '{}'>", macro_name(value));
         return;
       case Kind::kMethod: {
         const BoundMethod& method = *value.ref<std::shared_ptr<const BoundMethod>>();

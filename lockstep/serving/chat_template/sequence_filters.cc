@@ -145,14 +145,13 @@ Value unique(Heap& heap, const Value& subject, const Arguments& arguments) {
   const AttributePath path(heap, signature.value(1));
   const auto is_before = [&](const Value& a, const Value& b) { return compare_keys(heap, a, b) < 0; };
   std::set<Value, decltype(is_before)> seen(is_before);
-  Values out;
-  for (const Value& item : iterate(heap, subject)) {
-    Value key = comparable(heap, path.find(heap, item), case_of(signature, 0));
-    if (!is_hashable(heap, key))
-      return heap.iterator(std::move(out), fmt::format("unhashable type: '{}'", type_name(key)));
-    if (seen.insert(std::move(key)).second) out.push_back(item);
-  }
-  return heap.iterator(std::move(out));
+  return generate(heap, [&](Values& out) {
+    for (const Value& item : iterate(heap, subject)) {
+      Value key = comparable(heap, path.find(heap, item), case_of(signature, 0));
+      if (!is_hashable(heap, key)) heap.fail("unhashable type: '{}'", type_name(key));
+      if (seen.insert(std::move(key)).second) out.push_back(item);
+    }
+  });
 }
 
 template <Order kOrder>
@@ -185,43 +184,44 @@ Value sum(Heap& heap, const Value& subject, const Arguments& arguments) {
 Value batch(Heap& heap, const Value& subject, const Arguments& arguments) {
   const Signature signature(heap, "batch", arguments, {"linecount", "fill_with"}, 1);
   const Integer size = signature.integer(0);
-  Values rows, row;
-  for (const Value& item : iterate(heap, subject)) {
-    if (static_cast<Integer>(row.size()) == size) rows.push_back(heap.list(std::exchange(row, {})));
-    row.push_back(item);
-  }
-  if (row.empty()) return heap.iterator(std::move(rows));
-  const bool is_filled = signature.has(1) && !signature.value(1).is(Kind::kNone);
-  const Integer missing = size - static_cast<Integer>(row.size());
-  if (is_filled && missing > 0) {
-    heap.require_room(missing, sizeof(Value));
-    row.insert(row.end(), static_cast<size_t>(missing), signature.value(1));
-  }
-  rows.push_back(heap.list(std::move(row)));
-  return heap.iterator(std::move(rows));
+  return generate(heap, [&](Values& rows) {
+    Values row;
+    for (const Value& item : iterate(heap, subject)) {
+      if (static_cast<Integer>(row.size()) == size) rows.push_back(heap.list(std::exchange(row, {})));
+      row.push_back(item);
+    }
+    if (row.empty()) return;
+    const bool is_filled = signature.has(1) && !signature.value(1).is(Kind::kNone);
+    const Integer missing = size - static_cast<Integer>(row.size());
+    if (is_filled && missing > 0) {
+      heap.require_room(missing, sizeof(Value));
+      row.insert(row.end(), static_cast<size_t>(missing), signature.value(1));
+    }
+    rows.push_back(heap.list(std::move(row)));
+  });
 }
 
 Value slice(Heap& heap, const Value& subject, const Arguments& arguments) {
   const Signature signature(heap, "slice", arguments, {"slices", "fill_with"}, 1);
   const Integer num_slices = signature.integer(0);
-  const SharedValues items = iterate(heap, subject);
-  if (num_slices == 0) return heap.iterator({}, "integer division or modulo by zero");
-  if (num_slices < 0) return heap.iterator({});
-  heap.require_room(num_slices, sizeof(Value));
-  const auto size = static_cast<Integer>(items.size());
-  const bool is_filled = signature.has(1) && !signature.value(1).is(Kind::kNone);
-  Values rows;
-  auto at = items.begin();
-  for (Integer i = 0; i < num_slices; ++i) {
-    heap.step();
-    const bool has_extra = i < size % num_slices;
-    const auto end = at + static_cast<std::ptrdiff_t>(size / num_slices + (has_extra ? 1 : 0));
-    Values row(at, end);
-    if (is_filled && !has_extra) row.push_back(signature.value(1));
-    rows.push_back(heap.list(std::move(row)));
-    at = end;
-  }
-  return heap.iterator(std::move(rows));
+  return generate(heap, [&](Values& rows) {
+    const SharedValues items = iterate(heap, subject);
+    if (num_slices == 0) heap.fail("integer division or modulo by zero");
+    if (num_slices < 0) return;
+    heap.require_room(num_slices, sizeof(Value));
+    const auto size = static_cast<Integer>(items.size());
+    const bool is_filled = signature.has(1) && !signature.value(1).is(Kind::kNone);
+    auto at = items.begin();
+    for (Integer i = 0; i < num_slices; ++i) {
+      heap.step();
+      const bool has_extra = i < size % num_slices;
+      const auto end = at + static_cast<std::ptrdiff_t>(size / num_slices + (has_extra ? 1 : 0));
+      Values row(at, end);
+      if (is_filled && !has_extra) row.push_back(signature.value(1));
+      rows.push_back(heap.list(std::move(row)));
+      at = end;
+    }
+  });
 }
 
 Value groupby(Heap& heap, const Value& subject, const Arguments& arguments) {

@@ -169,7 +169,7 @@ struct Parameter {
 };
 
 struct MacroDefinition {
-  std::string name;
+  std::string name;  // empty: the body of a call block
   int line = 0;
   std::vector<Parameter> parameters;
   Block body;

@@ -126,7 +126,6 @@ Value center(Heap& heap, const Value& subject, const Arguments& arguments) {
 
 Value truncate_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
   const Signature signature(heap, "truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const Text& text = require_text(heap, "truncate", subject);
   const Integer length = signature.integer_or(0, 255);
   const std::string_view end = signature.has(2) ? signature.text(2) : "...";
   const bool has_leeway = signature.has(3) && !signature.value(3).is(Kind::kNone);
@@ -135,7 +134,8 @@ Value truncate_filter(Heap& heap, const Value& subject, const Arguments& argumen
   if (length < end_size)
     heap.fail("truncate needs a length of at least {}, the size of its end", integer_text(end_size));
   if (leeway < 0) heap.fail("truncate needs a leeway of at least 0, not {}", integer_text(leeway));
-  if (static_cast<Integer>(text.num_chars) <= length + leeway) return subject;
+  if (jinja::length(heap, subject) <= length + leeway) return subject;
+  const Text& text = require_text(heap, "truncate", subject);
   heap.work(text.bytes.size());
   std::string_view kept =
       std::string_view(text.bytes).substr(0, byte_offset(text.bytes, static_cast<size_t>(length - end_size)));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "lockstep/serving/chat_template/char_ranges.h"
 #include "lockstep/serving/chat_template/full_case.h"
 
 namespace lockstep::serving::jinja {
@@ -25,6 +26,13 @@ size_t valid_prefix(std::string_view text) {
 }
 
 int category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+template <size_t kSize>
+bool is_in(const std::array<CharRange, kSize>& ranges, char32_t c) {
+  const auto found = std::lower_bound(ranges.begin(), ranges.end(), c,
+                                      [](const CharRange& range, char32_t key) { return range.last < key; });
+  return found != ranges.end() && found->first <= c;
+}
 
 const FullCase* full_case(char32_t c) {
   if (c < kFullCase.front().character) return nullptr;
@@ -192,21 +200,15 @@ bool is_alpha(char32_t c) {
 
 bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 
-bool is_digit(char32_t c) {
-  const bool superscript = c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079);
-  const bool subscript = c >= 0x2080 && c <= 0x2089;
-  const bool circled =
-      (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247C) || (c >= 0x2488 && c <= 0x2490);
-  return superscript || subscript || circled || is_decimal(c);
-}
+bool is_digit(char32_t c) { return is_in(kOtherDigits, c) || is_decimal(c); }
 
 bool is_numeric(char32_t c) {
   const int kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
+  return (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO) || is_in(kNumericLetters, c);
 }
 
-bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
-bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA; }
+bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU || is_in(kOtherUpper, c); }
+bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL || is_in(kOtherLower, c); }
 bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
 bool is_word(char32_t c) { return c == U'_' || is_alpha(c) || is_numeric(c); }
 
