@@ -14,11 +14,9 @@
 #include <vector>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/kernels/cpu/vector/targets.h"  // the roofs are measured with the instruction sets of the kernels
 #include "lockstep/kernels/kernels.h"
 
-// The instruction sets of kernels/cpu/vector, so that the roofs are measured with the widest that the kernels
-// use.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "benchmarks/ops/ops_bench.cc"
 #include <hwy/foreach_target.h>

