@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Lockstep needs from the distribution's own packages (Debian 12, Ubuntu 24.04), and only what is missing.
-# usage: tools/install_packages.sh [build|fuzz|format|lint|bench]...      (default: build)
+# usage: tools/install_packages.sh [build|web|fuzz|format|lint|bench]...      (default: build)
 #   build   compiler, libraries, GoogleTest, and python3, which runs the tests of the tree itself
+#   web     a browser and its driver, for the test of the chat page, which is skipped without them (Debian only: Ubuntu's
+#           packages of both are snaps)
 #   fuzz, format, lint, bench   what the make goal of that name needs
 # Prints nothing when all is there. With LOCKSTEP_SKIP_INSTALL=1 it installs nothing and only says what is missing.
 set -euo pipefail
@@ -11,6 +13,7 @@ build=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config make:make cca
   nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libhwy-dev libgtest-dev libgmock-dev)
 declare -A sets=(
   [build]="${build[*]}"
+  [web]="chromium:chromium chromedriver:chromium-driver"
   [fuzz]="${build[*]} clang++-19:clang-19 libclang-rt-19-dev"
   [format]="clang-format-19:clang-format-19"
   [lint]="${build[*]} clang-tidy-19:clang-tidy-19"
@@ -33,10 +36,11 @@ installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = i
 
 wanted=()
 for set in "${@:-build}"; do
+  [ "$set $(distribution)" != "web ubuntu 24.04" ] || continue
   [ -n "${sets[$set]:-}" ] || { echo "install_packages.sh: no set called '$set'; there are: ${!sets[*]}" >&2; exit 2; }
   read -ra more <<<"${sets[$set]}"
   wanted+=("${more[@]}")
-  [ "$set" = format ] || wanted+=("$(boost_package)")
+  [ "$set" = format ] || [ "$set" = web ] || wanted+=("$(boost_package)")
 done
 
 missing=()

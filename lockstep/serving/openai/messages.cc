@@ -132,7 +132,7 @@ void order_results(Json& messages, size_t assistant) {
   const Json calls = messages[assistant]["tool_calls"];
   const auto place = [&](const Json& result) {
     size_t call = 0;
-    while (call < calls.size() && calls[call].value("id", "") != result["tool_call_id"]) ++call;
+    while (call < calls.size() && Json(calls[call].value("id", "")) != result["tool_call_id"]) ++call;
     return call;
   };
   const auto first = messages.begin() + static_cast<Json::difference_type>(assistant + 1);
