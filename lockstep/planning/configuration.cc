@@ -215,8 +215,9 @@ std::vector<std::string> nearest(const Choice& wanted, const ModelShape& model, 
     return std::make_tuple(num_changes(wanted, c), std::abs(c.dp - wanted.dp) + std::abs(c.ep - wanted.ep) +
                                                        std::abs(c.dense - wanted.dense));
   };
-  std::stable_sort(found.begin(), found.end(),
-                   [&](const Choice& a, const Choice& b) { return distance(a) < distance(b); });
+  std::sort(found.begin(), found.end(), [&](const Choice& a, const Choice& b) {
+    return std::make_pair(distance(a), a) < std::make_pair(distance(b), b);
+  });
   if (found.size() > kPriced) found.resize(kPriced);
   std::vector<std::tuple<int, double, std::string>> ranked;
   for (const Choice& c : found)
