@@ -1,6 +1,5 @@
 #pragma once
-// For tests of serving: an engine that answers each request with a text from a script, one token an event, on
-// its own thread; and a client of a server in front of it.
+// For tests of serving: an engine that answers from a script, one token an event; and a client of its server.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -21,8 +20,7 @@ inline const std::string kTutorDirectory = std::string(LOCKSTEP_SOURCE_DIR) + "/
 
 class ScriptedEngine : public runtime::Engine {
  public:
-  // The text of a reply; its end is the end of the sequence. A text that ends with "..." never ends by
-  // itself.
+  // The text of a reply, then the end of the sequence; one that ends with "..." never ends by itself.
   using Script = std::function<std::string(const runtime::Request&)>;
 
   explicit ScriptedEngine(Script script)
