@@ -37,7 +37,8 @@ Generation::Generation(runtime::Engine& engine, const Tokenizer& tokenizer, std:
 
 void Generation::start(std::shared_ptr<TaskQueue> queue) {
   TaskQueue& tasks = *queue;
-  tasks.push([self = shared_from_this(), queue = std::move(queue)] { self->submit(queue); });
+  tasks.push(
+      [self = shared_from_this(), queue = std::move(queue)] { self->guarded([&] { self->submit(queue); }); });
 }
 
 void Generation::cancel(const std::weak_ptr<Generation>& generation, TaskQueue& queue) {
@@ -53,11 +54,11 @@ void Generation::submit(const std::shared_ptr<TaskQueue>& queue) {
     Choice& choice = choices_[i];
     choice.wants_logprobs = inputs_[i].request.num_top_logprobs >= 0;
     choice.reader.emplace(tokenizer_, std::move(inputs_[i].reply));
-    auto id = engine_.submit(
-        std::move(inputs_[i].request),
-        [self = shared_from_this(), queue, choice_idx = static_cast<int>(i)](const runtime::Event& event) {
-          queue->push([self, choice_idx, event] { self->on_event_guarded(choice_idx, event); });
-        });
+    auto id = engine_.submit(std::move(inputs_[i].request), [self = shared_from_this(), queue,
+                                                             choice_idx = static_cast<int>(i)](
+                                                                const runtime::Event& event) {
+      queue->push([self, choice_idx, event] { self->guarded([&] { self->on_event(choice_idx, event); }); });
+    });
     if (!id) return fail(id.error());
     choice.id = *id;
   }
@@ -66,9 +67,9 @@ void Generation::submit(const std::shared_ptr<TaskQueue>& queue) {
 }
 
 // Only a bug throws here; the client is to hear of it and the engine's slots are to come free.
-void Generation::on_event_guarded(int choice_idx, const runtime::Event& event) {
+void Generation::guarded(const std::function<void()>& task) {
   try {
-    on_event(choice_idx, event);
+    task();
   } catch (const std::exception& e) {
     if (!is_over_)
       fail({ErrorCode::kInternal, fmt::format("serving failed on this reply: {}", e.what()), ""});

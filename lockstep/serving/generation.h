@@ -64,8 +64,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool is_over = false;
   };
 
+  void guarded(const std::function<void()>& task);
   void submit(const std::shared_ptr<TaskQueue>& queue);
-  void on_event_guarded(int choice_idx, const runtime::Event& event);
   void on_event(int choice_idx, const runtime::Event& event);
   Deltas read_tokens(Choice& choice, const runtime::Event& event);
   void end_choice(int choice_idx, ChoiceFinish finish);

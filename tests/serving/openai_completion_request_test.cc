@@ -57,6 +57,8 @@ TEST(CompletionRequest, ErrorsNameTheField) {
       {R"({"prompt": "a", "best_of": 2})", "best_of"},
       {R"({"prompt": "a", "temperature": 9})", "temperature"},
   };
+  const std::string many = to_text({{"prompt", std::vector<std::string>(100, "a")}, {"n", 11}});
+  EXPECT_EQ(read(many).error().field, "n");
   for (const auto& [body, param] : table) {
     const auto request = read(body);
     ASSERT_FALSE(request.ok()) << body;

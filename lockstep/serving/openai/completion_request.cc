@@ -96,6 +96,10 @@ Result<CompletionRequest> read_completion_request(const Json& body, const runtim
   request.echo = fields.flag("echo").value_or(false);
   read_logprobs(fields, request);
   read_best_of(fields, request.options.num_choices);
+  if (const size_t all = request.prompts.size() * static_cast<size_t>(request.options.num_choices);
+      all > kMaxAllChoices)
+    fields.refuse("n", fmt::format("asks for {} answers with these {} prompts, more than the limit of {}",
+                                   all, request.prompts.size(), kMaxAllChoices));
   if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty())
     fields.refuse("suffix", "is not supported: this server completes at the end only");
   refuse_unsupported(fields);

@@ -10,7 +10,8 @@
 namespace lockstep::serving::openai {
 
 inline constexpr size_t kMaxPrompts = 1024;
-inline constexpr int kDefaultMaxTokens = 16;  // OpenAI's
+inline constexpr size_t kMaxAllChoices = 1024;  // prompts times n
+inline constexpr int kDefaultMaxTokens = 16;    // OpenAI's
 
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
