@@ -102,21 +102,30 @@ def is_ours(piece):
     return bool(words) and (words[0].startswith("--") or pathlib.PurePath(words[0]).name == "lockstep")
 
 
-def flags_of(program):
-    """Every flag that the program's help pages name: its own and those of its commands."""
-    def help_of(*words):
-        done = subprocess.run([program, *words, "--help"], capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{program} {' '.join(words)} --help ended with {done.returncode}: {done.stderr}")
-        return done.stdout
+def help_of(program, *words):
+    done = subprocess.run([program, *words, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{program} {' '.join(words)} --help ended with {done.returncode}: {done.stderr}")
+    return done.stdout
 
-    top = help_of()
+
+def helps_of(program):
+    """The help page of the program ("") and of each of its commands."""
+    top = help_of(program)
     listed = re.search(r"^\w*(?:sub)?commands:?\n((?:[ \t]+\S.*\n|\n)+)", top, re.M | re.I)
     commands = re.findall(r"^[ \t]{1,4}([a-z][\w-]*)\b", listed.group(1), re.M) if listed else []
-    return set(FLAG.findall(top)).union(*(FLAG.findall(help_of(c)) for c in commands)), commands
+    return {"": top, **{c: help_of(program, c) for c in commands}}
 
 
-def check_flags(root, flags):
+def flag_groups(page):
+    """The flags of a help page, each with its other names: [["--tp-size", "--tp"], …]."""
+    lines = re.findall(r"^[ \t]+((?:-\w,)?--[a-z][\w-]*(?:,--?[a-z][\w-]*)*)", page, re.M)
+    return [FLAG.findall(line) for line in lines]
+
+
+def check_flags(root, helps):
+    """Flags on pages exist, and each flag of `lockstep serve` is on a page by one of its names."""
+    flags = {flag for page in helps.values() for group in flag_groups(page) for flag in group}
     found = []
     for page in pages(root):
         text = read(page)
@@ -125,13 +134,17 @@ def check_flags(root, flags):
                 for flag in FLAG.findall(piece):
                     if flag not in flags:
                         found.append(f"{page.relative_to(root)}:{line_of(text, offset)}: lockstep has no flag {flag}")
+    named = {flag for page in pages(root) for flag in FLAG.findall(read(page))}
+    for group in flag_groups(helps.get("serve", "")):
+        if group != ["--help"] and not named.intersection(group):
+            found.append(f"README.md:1: no page names the flag {group[0]} of lockstep serve")
     return found
 
 
 def check(root, program=None):
     found = [v for c in (check_links, check_goals, check_paths) for v in c(root)]
     if program:
-        found += check_flags(root, flags_of(program)[0])
+        found += check_flags(root, helps_of(program))
     return found
 
 

@@ -235,22 +235,29 @@ class Docs(Planted):
         self.finds(check_docs.check, "docs/b.md", "`lockstep/base/check.h`, `lockstep/base/chek.h`, `lockstep/models/FAMILY/x.cc`\n",
                    "docs/b.md:1: there is no lockstep/base/chek.h")
 
+    HELPS = {"": "Options:\n  -h,--help  Help\n",
+             "serve": "Options:\n  -h,--help  Help\n  -m,--model,--model-path TEXT  Folder\n  --tp-size,--tp INT  Ranks\n"}
+
     def test_flag(self):
-        page = "`--model x`, `ls --color`, `lockstep serve --fast`\n\n```\n$ A=1 build/bin/lockstep serve \\\n  --slow 2\n```\n"
+        page = "`--model x`, `ls --color`, `lockstep serve --fast`\n\n```\n$ A=1 build/bin/lockstep serve \\\n  --slow 2 --tp 1\n```\n"
         with Tree({"docs/b.md": page}) as root:
-            found = check_docs.check_flags(root, {"--model"})
+            found = check_docs.check_flags(root, self.HELPS)
         self.assertEqual(found, ["docs/b.md:1: lockstep has no flag --fast", "docs/b.md:4: lockstep has no flag --slow"])
 
-    def test_flags_of_a_program(self):
+    def test_flag_without_a_page(self):
+        with Tree() as root:
+            self.assertEqual(check_docs.check_flags(root, self.HELPS), ["README.md:1: no page names the flag --tp-size of lockstep serve"])
+
+    def test_help_of_a_program(self):
         with tempfile.TemporaryDirectory() as folder:
             program = pathlib.Path(folder) / "lockstep"
             program.write_text("#!/bin/sh\ncase $1 in\n"
                                "--help) printf 'Options:\\n  -h,--help  Help\\n\\nSubcommands:\\n  serve   Serves\\n  plan  Plans\\n' ;;\n"
-                               "serve) echo '  --tp-size INT' ;;\nplan) echo '  --json' ;;\nesac\n")
+                               "serve) echo '  --tp-size,--tp INT' ;;\nplan) echo '  --json' ;;\nesac\n")
             program.chmod(0o755)
-            flags, commands = check_docs.flags_of(program)
-        self.assertEqual(commands, ["serve", "plan"])
-        self.assertEqual(flags, {"--help", "--tp-size", "--json"})
+            helps = check_docs.helps_of(program)
+        self.assertEqual({name: check_docs.flag_groups(page) for name, page in helps.items()},
+                         {"": [["--help"]], "serve": [["--tp-size", "--tp"]], "plan": [["--json"]]})
 
 
 class ShouldNotCompile(unittest.TestCase):
