@@ -96,6 +96,16 @@ def check_paths(root):
     return found
 
 
+def check_families(root):
+    """README names every family of the registry."""
+    registry, readme = root / "lockstep/models/registry.cc", root / "README.md"
+    if not registry.is_file():
+        return []
+    named = {piece for _, piece in code_pieces(read(readme))}
+    families = re.findall(r'^\s*\{"([\w.]+)", *\w+', read(registry), re.M)
+    return [f"README.md:1: the family {family} is not named (`{family}`)" for family in families if family not in named]
+
+
 def is_ours(piece):
     """Is this piece of code a command line of lockstep, or a flag on its own?"""
     words = [w for w in piece.lstrip("$ ").split() if not re.match(r"[A-Z_]+=", w)]
@@ -142,7 +152,7 @@ def check_flags(root, helps):
 
 
 def check(root, program=None):
-    found = [v for c in (check_links, check_goals, check_paths) for v in c(root)]
+    found = [v for c in (check_links, check_goals, check_paths, check_families) for v in c(root)]
     if program:
         found += check_flags(root, helps_of(program))
     return found

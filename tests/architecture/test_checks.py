@@ -235,6 +235,10 @@ class Docs(Planted):
         self.finds(check_docs.check, "docs/b.md", "`lockstep/base/check.h`, `lockstep/base/chek.h`, `lockstep/models/FAMILY/x.cc`\n",
                    "docs/b.md:1: there is no lockstep/base/chek.h")
 
+    def test_family(self):
+        self.finds(check_docs.check, "lockstep/models/registry.cc", 'constexpr Family kFamilies[] = {\n    {"llama", describe_llama},\n};\n',
+                   "README.md:1: the family llama is not named")
+
     HELPS = {"": "Options:\n  -h,--help  Help\n",
              "serve": "Options:\n  -h,--help  Help\n  -m,--model,--model-path TEXT  Folder\n  --tp-size,--tp INT  Ranks\n"}
 
