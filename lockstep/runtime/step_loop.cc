@@ -182,13 +182,14 @@ void StepLoop::deliver() {
     outbox_.pop_front();  // before the call: nothing is delivered twice, whatever the call does
     const bool is_final = out.event.finish != FinishReason::kNotFinished;
     num_ended_ += is_final ? 1 : 0;
-    std::string fault = "an exception of unknown type";
+    std::string fault;
     try {
       (*out.sink)(out.event);
       continue;
     } catch (const std::exception& e) {
       fault = e.what();
     } catch (...) {
+      fault = "an exception of unknown type";
     }
     log_error("the sink of request {} threw: {}{}", out.event.id, fault,
               is_final ? "" : "; the request is cancelled");
