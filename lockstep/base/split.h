@@ -1,6 +1,6 @@
 #pragma once
-// How n things are split over parts: balanced, contiguous, in order, whether or not parts divides n. One rule for heads,
-// widths, experts and vocabulary, so that whoever slices a weight and whoever routes to it agree.
+// How n things are split over parts: balanced, contiguous, in order, whether or not parts divides n. One rule
+// for heads, widths, experts and vocabulary, so that whoever slices a weight and whoever routes to it agree.
 #include <cstdint>
 
 namespace lockstep {
@@ -17,6 +17,8 @@ constexpr Range split_range(int64_t total, int64_t parts, int64_t index) {
 }
 
 // The part that holds element `at`: split_range(total, parts, owner_of(total, parts, at)).contains(at).
-constexpr int64_t owner_of(int64_t total, int64_t parts, int64_t at) { return ((at + 1) * parts - 1) / total; }
+constexpr int64_t owner_of(int64_t total, int64_t parts, int64_t at) {
+  return ((at + 1) * parts - 1) / total;
+}
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
-// The engine's front door: token ids in, events out. The only header of runtime that serving may include; it knows no
-// text, no HTTP, no tensor. Whoever starts an engine uses runtime/start.h. All methods may be called from any thread.
+// The engine's front door: token ids in, events out. The only header of runtime that serving may include; it
+// knows no text, no HTTP, no tensor. Whoever starts an engine uses runtime/start.h. All methods may be called
+// from any thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -16,14 +17,15 @@ using RequestId = uint64_t;
 
 // How the next token is drawn. Applied in this order: penalties, temperature, top_k, top_p, min_p.
 struct SamplingParams {
-  float temperature = 1.0f;         // 0 is greedy
-  int top_k = 0;                    // keep the k most likely; 0 keeps all
-  float top_p = 1.0f;               // keep the smallest set whose probability reaches top_p
-  float min_p = 0.0f;               // keep tokens at least min_p times as likely as the most likely
-  float repetition_penalty = 1.0f;  // divides positive, multiplies negative logits of tokens in prompt or output
-  float presence_penalty = 0.0f;    // subtracted once for a token that the output holds
-  float frequency_penalty = 0.0f;   // subtracted for each time that the output holds the token
-  std::optional<uint64_t> seed;     // draws are a function of (seed, position); none: a fresh seed per request
+  float temperature = 1.0f;  // 0 is greedy
+  int top_k = 0;             // keep the k most likely; 0 keeps all
+  float top_p = 1.0f;        // keep the smallest set whose probability reaches top_p
+  float min_p = 0.0f;        // keep tokens at least min_p times as likely as the most likely
+  float repetition_penalty =
+      1.0f;  // divides positive, multiplies negative logits of tokens in prompt or output
+  float presence_penalty = 0.0f;   // subtracted once for a token that the output holds
+  float frequency_penalty = 0.0f;  // subtracted for each time that the output holds the token
+  std::optional<uint64_t> seed;    // draws are a function of (seed, position); none: a fresh seed per request
   std::vector<std::pair<int32_t, float>> logit_bias;
 };
 
@@ -34,7 +36,8 @@ struct Request {
   int min_new_tokens = 0;    // end-of-sequence and stop ids cannot end the request before
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
-  int num_top_logprobs = -1;   // -1 no logprobs; 0 the chosen token's; n also the n most likely at each position
+  int num_top_logprobs =
+      -1;  // -1 no logprobs; 0 the chosen token's; n also the n most likely at each position
   int prompt_top_logits = 0;   // n: PromptScores with the n largest logits at each prompt position
   std::optional<int> replica;  // attention replica to run on; none: the engine chooses
 };
@@ -46,7 +49,7 @@ struct TokenLogprob {
 
 struct OutputToken {
   int32_t token_id = 0;
-  float logprob = 0;               // meaningful when num_top_logprobs >= 0
+  float logprob = 0;              // meaningful when num_top_logprobs >= 0
   std::vector<TokenLogprob> top;  // num_top_logprobs entries, most likely first
 };
 
@@ -74,16 +77,17 @@ struct Event {
   std::string error;
 };
 
-// Called on an engine thread, in order for one request. Must return quickly and must not call back into the engine.
+// Called on an engine thread, in order for one request. Must return quickly and must not call back into the
+// engine.
 using EventSink = std::function<void(const Event&)>;
 
 // What the checkpoint says about itself, as far as a front end needs it.
 struct ModelInfo {
-  std::string name;         // the folder's name unless the user gave another
-  std::string directory;    // where tokenizer.json and the chat template lie
-  std::string family;       // "deepseek_v3"
-  int vocab = 0;            // rows of the LM head; the tokenizer may know fewer
-  int context_length = 0;   // tokens of prompt and output together
+  std::string name;        // the folder's name unless the user gave another
+  std::string directory;   // where tokenizer.json and the chat template lie
+  std::string family;      // "deepseek_v3"
+  int vocab = 0;           // rows of the LM head; the tokenizer may know fewer
+  int context_length = 0;  // tokens of prompt and output together
   std::vector<int32_t> eos_token_ids;
   SamplingParams default_sampling;  // from generation_config.json; greedy when do_sample is false
 };
@@ -114,8 +118,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // The sink may be called before submit() returns. Errors: an id outside the vocabulary, a prompt longer than the
-  // context or the cache, a parameter out of range (Error::field names it), a queue that is full, an engine that failed.
+  // The sink may be called before submit() returns. Errors: an id outside the vocabulary, a prompt longer
+  // than the context or the cache, a parameter out of range (Error::field names it), a queue that is full, an
+  // engine that failed.
   virtual Result<RequestId> submit(Request request, EventSink sink) = 0;
 
   // Ends the request with kCancelled soon; unknown or finished ids are ignored.
@@ -129,7 +134,8 @@ class Engine {
   virtual std::string plan_text() const = 0;
   virtual Json plan_json() const = 0;
 
-  // Refuses new requests and waits until the running ones have ended, at most `seconds`; what is left is cancelled.
+  // Refuses new requests and waits until the running ones have ended, at most `seconds`; what is left is
+  // cancelled.
   virtual void drain(double seconds) = 0;
 };
 

@@ -82,7 +82,8 @@ TEST_P(Tutors, RepliesReadBackRenderToTheSameText) {
 
 INSTANTIATE_TEST_SUITE_P(All, Tutors, testing::Values("tutor-deepseek-v3", "tutor-qwen3.5-moe"),
                          [](const auto& tutor_name) {
-                           return std::string(tutor_name.param.starts_with("tutor-deepseek") ? "DeepSeek" : "Qwen");
+                           return std::string(tutor_name.param.starts_with("tutor-deepseek") ? "DeepSeek"
+                                                                                             : "Qwen");
                          });
 
 TEST(Formats, AreSeenFromTheFolderOrGiven) {
