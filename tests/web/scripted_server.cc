@@ -131,9 +131,10 @@ class Script {
         events.push_back(delta(
             {{"tool_calls", {{{"index", index}, {"function", {{"arguments", arguments.substr(at, 7)}}}}}}}));
     };
-    if (text == "think" || text.find("baker") != std::string::npos) {
-      say("reasoning_content", "12 trays of 8 rolls are 96 rolls.\nHe sells 59, so 96 - 59 = 37 are left.");
-      say("content", "There are **37** rolls left.");
+    if (text == "think" || text.find("12 boxes") != std::string::npos) {
+      say("reasoning_content",
+          "12 boxes of 8 pens are 96 pens.\nMia gives 59 away, so 96 - 59 = 37 are left.");
+      say("content", "Mia has **37** pens now.");
     } else if (text == "tool" || text.find("17 * 23") != std::string::npos) {
       say("reasoning_content", "I call the tool.");
       call(0, "calculator", R"({"expression":"(17 * 23) + 0.5"})");

@@ -12,7 +12,7 @@ const message = byId('message');
 const maxToolRounds = 8;
 const examples = [
   'What is 17 * 23?',
-  'A baker fills 12 trays with 8 rolls each and sells 59 of them. How many rolls are left?',
+  'Mia has 12 boxes with 8 pens in each. Mia gives 59 to Leo. How many pens does Mia have now?',
   'What can you do?',
 ];
 

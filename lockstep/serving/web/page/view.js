@@ -40,7 +40,8 @@ class ThinkingView {
   end() {
     if (this.ended) return;
     this.ended = true;
-    this.summary.textContent = `Thought for ${seconds(performance.now() - this.began)}`;
+    const ms = performance.now() - this.began;
+    this.summary.textContent = ms < 100 ? 'Thought for a moment' : `Thought for ${seconds(ms)}`;
     this.node.classList.add('done');
     if (!this.isTouched) this.node.open = false;
   }
