@@ -6,7 +6,8 @@
 //   rows or on
 //     how many there are), so batch composition cannot change an answer;
 //   - outputs may not overlap inputs unless the field says "in place";
-//   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension; rows that begin
+//   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension; rows
+//   that begin
 //     at a cache line (64 bytes) are read fastest, by up to a fifth.
 #include <cstdint>
 #include <memory>
@@ -38,11 +39,12 @@ struct AddArgs {
   TensorView y;  // [rows, hidden] f32
 };
 
-// out = x · wᵀ, the layout of a stored Linear.
+// out = x · wᵀ + bias, the layout of a stored Linear.
 struct LinearArgs {
-  TensorView x;    // [rows, in] f32, row stride >= in
-  TensorView w;    // [out, in] f32 or bf16, row stride >= in
-  TensorView out;  // [rows, out] f32, row stride >= out
+  TensorView x;          // [rows, in] f32, row stride >= in
+  TensorView w;          // [out, in] f32 or bf16, row stride >= in
+  TensorView out;        // [rows, out] f32, row stride >= out
+  TensorView bias = {};  // [out] f32 or bf16; empty: none
 };
 
 // out = x · w, for the absorbed form of MLA.
@@ -152,6 +154,20 @@ struct MlaExpandedArgs {
   TensorView out;  // [num_rows, heads, value] f32; row j sees tokens 0 … context - num_rows + j
 };
 
+// Attention in which `group` consecutive query heads share a key/value head (Ainslie et al. 2023). A rank may
+// begin or end in the middle of a group: query head j reads head (first_in_group + j) / group of the caches.
+// Softmax in float32, tokens in ascending order.
+struct GqaArgs {
+  TensorView q;                              // [rows, heads, head_dim] f32
+  std::span<const PagedSequence> sequences;  // rows outside every sequence are padding: their output is zero
+  int page_size = 0;
+  TensorView k, v;  // caches, [pages * page_size, key/value heads * head_dim] f32 or bf16
+  int group = 1, first_in_group = 0;
+  float scale = 1.0f;
+  int window = 0;  // a row sees the last `window` tokens up to itself; 0: all
+  TensorView out;  // [rows, heads, head_dim] f32
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -169,6 +185,7 @@ class Kernels {
   virtual void cache_read(const CacheReadArgs&) = 0;
   virtual void mla_absorbed(const MlaAbsorbedArgs&) = 0;
   virtual void mla_expanded(const MlaExpandedArgs&) = 0;
+  virtual void gqa(const GqaArgs&) = 0;
 };
 
 // One object a rank: it may hold scratch and is used by one thread at a time.

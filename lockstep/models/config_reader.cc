@@ -65,6 +65,34 @@ const Json* ConfigReader::object(const char* key) {
   return nullptr;
 }
 
+std::vector<int64_t> ConfigReader::integers(const char* key) {
+  std::vector<int64_t> list;
+  const Json* value = find(key);
+  if (value == nullptr) return list;
+  const bool fits = value->is_array() && std::all_of(value->begin(), value->end(),
+                                                     [](const Json& one) { return one.is_number_integer(); });
+  if (!fits) {
+    problems_.push_back(fmt::format("{} is {}, not a list of integers", key, to_text(*value)));
+    return list;
+  }
+  for (const Json& one : *value) list.push_back(one.get<int64_t>());
+  return list;
+}
+
+std::vector<std::string> ConfigReader::texts(const char* key) {
+  std::vector<std::string> list;
+  const Json* value = find(key);
+  if (value == nullptr) return list;
+  const bool fits = value->is_array() && std::all_of(value->begin(), value->end(),
+                                                     [](const Json& one) { return one.is_string(); });
+  if (!fits) {
+    problems_.push_back(fmt::format("{} is {}, not a list of strings", key, to_text(*value)));
+    return list;
+  }
+  for (const Json& one : *value) list.push_back(one.get<std::string>());
+  return list;
+}
+
 void ConfigReader::require(const char* key, const std::string& value,
                            std::initializer_list<const char*> handled) {
   if (std::any_of(handled.begin(), handled.end(), [&](const char* one) { return value == one; })) return;

@@ -19,7 +19,10 @@ class ConfigReader {
   double number_or(const char* key, double absent, double least, double most);
   bool flag_or(const char* key, bool absent);
   std::string text_or(const char* key, const std::string& absent);
-  const Json* object(const char* key);  // null when absent or null
+  const Json* object(const char* key);                              // null when absent or null
+  std::vector<int64_t> integers(const char* key);                   // none when absent or null
+  std::vector<std::string> texts(const char* key);                  // none when absent or null
+  bool has(const char* key) const { return find(key) != nullptr; }  // and not null
   // A setting of which only some values are handled.
   void require(const char* key, const std::string& value, std::initializer_list<const char*> handled);
   void refuse(const char* key, const std::string& why);

@@ -4,6 +4,25 @@ namespace lockstep::models {
 namespace {
 
 using planning::StageKind;
+using enum planning::ModelShape::Ffn;
+
+struct DecoderLayer {
+  TensorView mixer_norm, ffn_norm;  // [hidden]
+  std::unique_ptr<const Mixer> mixer;
+  planning::ModelShape::Ffn ffn = kDense;
+  FfnWeights dense;  // one of the two
+  MoeWeights experts;
+};
+
+struct DecoderParts {
+  int hidden = 0, vocab = 0;
+  float norm_eps = 1e-6f;
+  MoeConfig moe;
+  TensorView embedding;   // [vocab, hidden]
+  TensorView final_norm;  // [hidden]
+  TensorView head;        // [local vocab, hidden]
+  std::vector<DecoderLayer> layers;
+};
 
 class Decoder final : public Model {
  public:
@@ -39,7 +58,7 @@ class Decoder final : public Model {
 
   TensorView feed_forward(int at, const TensorView& x, const ForwardContext& context) const {
     const DecoderLayer& layer = parts_.layers[at];
-    if (layer.ffn == planning::ModelShape::Ffn::kDense)
+    if (layer.ffn == kDense)
       return run_ffn(layer.dense, enter({StageKind::kDense, at}, x, layer.ffn_norm, context).x, context);
     return run_moe(parts_.moe, layer.experts, enter({StageKind::kExperts, at}, x, layer.ffn_norm, context),
                    context);
@@ -48,10 +67,38 @@ class Decoder final : public Model {
   const DecoderParts parts_;
 };
 
+DecoderLayer read_layer(WeightReader& reader, const DecoderConfig& config, const Shards& shards, int at,
+                        const ReadMixer& read_mixer) {
+  const std::string prefix = fmt::format("model.layers.{}.", at);
+  DecoderLayer layer;
+  layer.mixer_norm = reader.vector(prefix + "input_layernorm.weight", config.hidden);
+  layer.ffn_norm = reader.vector(prefix + "post_attention_layernorm.weight", config.hidden);
+  layer.mixer = read_mixer(reader, prefix + "self_attn.", at);
+  layer.ffn = config.layers[static_cast<size_t>(at)];
+  if (layer.ffn == kExperts) {
+    layer.experts = read_moe(reader, prefix + "mlp.", config.moe, shards);
+  } else {
+    layer.dense = read_ffn(reader, prefix + "mlp.", config.hidden, config.dense_width, shards.dense);
+  }
+  return layer;
+}
+
 }  // namespace
 
-std::unique_ptr<Model> make_decoder(DecoderParts parts) {
-  return std::make_unique<Decoder>(std::move(parts));
+Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const Checkpoint& checkpoint,
+                                            const Shards& shards, const ReadMixer& read_mixer) {
+  WeightReader reader(checkpoint);
+  DecoderParts parts{
+      .hidden = config.hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
+  parts.embedding = reader.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
+  parts.final_norm = reader.vector("model.norm.weight", config.hidden);
+  const char* head =
+      config.head == DecoderConfig::Head::kOwn ? "lm_head.weight" : "model.embed_tokens.weight";
+  parts.head = reader.matrix_rows(head, config.vocab, config.hidden, shards.head.of(config.vocab));
+  for (int at = 0; at < config.num_layers; ++at)
+    parts.layers.push_back(read_layer(reader, config, shards, at, read_mixer));
+  if (const Status status = reader.status(); !status) return status.error();
+  return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts)));
 }
 
 }  // namespace lockstep::models

@@ -2,12 +2,13 @@
 // The pre-norm decoder that all families share: embedding, layers of a mixer (attention of some kind) and a
 // feed-forward part, final norm, LM head. A family says what its parts are; the order of stages and edges is
 // written here once.
+#include <functional>
 #include <memory>
-#include <vector>
+#include <string>
 
-#include "lockstep/models/blocks/dense_ffn.h"
-#include "lockstep/models/blocks/moe_ffn.h"
+#include "lockstep/models/decoder_config.h"
 #include "lockstep/models/model.h"
+#include "lockstep/models/weights.h"
 
 namespace lockstep::models {
 
@@ -19,24 +20,12 @@ class Mixer {
   virtual TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const = 0;
 };
 
-struct DecoderLayer {
-  TensorView mixer_norm, ffn_norm;  // [hidden]
-  std::unique_ptr<const Mixer> mixer;
-  planning::ModelShape::Ffn ffn = planning::ModelShape::Ffn::kDense;
-  FfnWeights dense;  // one of the two
-  MoeWeights experts;
-};
+// Reads the mixer of a layer. prefix: "model.layers.0.self_attn."
+using ReadMixer =
+    std::function<std::unique_ptr<const Mixer>(WeightReader& reader, const std::string& prefix, int layer)>;
 
-struct DecoderParts {
-  int hidden = 0, vocab = 0;
-  float norm_eps = 1e-6f;
-  MoeConfig moe;
-  TensorView embedding;   // [vocab, hidden]
-  TensorView final_norm;  // [hidden]
-  TensorView head;        // [local vocab, hidden]
-  std::vector<DecoderLayer> layers;
-};
-
-std::unique_ptr<Model> make_decoder(DecoderParts parts);
+// All missing and mis-shaped tensors are listed in one error.
+Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const Checkpoint& checkpoint,
+                                            const Shards& shards, const ReadMixer& read_mixer);
 
 }  // namespace lockstep::models

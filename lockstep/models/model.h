@@ -39,11 +39,11 @@ struct SamplingDefaults {
   int top_k = 0;
 };
 
-// Values that the cache keeps in each layer: for every token (K/V, latent) or once a sequence (recurrent
+// Values that a rank's cache keeps in a layer: for every token (K/V, latent) or once a sequence (recurrent
 // state).
 struct CacheNeed {
   int layer = 0;
-  std::string what;  // "latent"
+  std::string what;  // "latent", "keys", "values"
   int64_t values_per_token = 0;
   int64_t values_per_sequence = 0;
 };
@@ -80,7 +80,8 @@ class ModelDescription {
   virtual std::string_view family() const = 0;
   virtual planning::ModelShape shape() const = 0;
   virtual int context_length() const = 0;
-  virtual std::vector<CacheNeed> cache_needs() const = 0;
+  // Of a rank with these shards: a rank keeps the keys and values of its own heads.
+  virtual std::vector<CacheNeed> cache_needs(const Shards& shards) const = 0;
   // All missing and mis-shaped tensors are listed in one error. The checkpoint outlives the model.
   virtual Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const = 0;
 };

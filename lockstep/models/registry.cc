@@ -3,6 +3,10 @@
 #include "lockstep/base/file.h"
 #include "lockstep/models/config_reader.h"
 #include "lockstep/models/deepseek_v3/config.h"
+#include "lockstep/models/glm4_moe/config.h"
+#include "lockstep/models/llama/config.h"
+#include "lockstep/models/qwen3/config.h"
+#include "lockstep/models/qwen3_moe/config.h"
 
 namespace lockstep::models {
 namespace {
@@ -12,14 +16,12 @@ struct Family {
   Result<std::unique_ptr<const ModelDescription>> (*describe)(const Json& config);
 };
 
-Result<std::unique_ptr<const ModelDescription>> describe_deepseek_v3(const Json& config) {
-  auto read = deepseek_v3::read_config(config);
-  if (!read) return read.error();
-  return deepseek_v3::make_description(*read);
-}
-
 constexpr Family kFamilies[] = {
-    {"deepseek_v3", describe_deepseek_v3},
+    {"deepseek_v3", deepseek_v3::describe},
+    {"glm4_moe", glm4_moe::describe},
+    {"llama", llama::describe},
+    {"qwen3", qwen3::describe},
+    {"qwen3_moe", qwen3_moe::describe},
 };
 
 Result<Json> read_json(const std::filesystem::path& path) {
@@ -85,7 +87,8 @@ Result<CheckpointInfo> describe(const std::filesystem::path& directory) {
   if (!config) return config.error();
   auto description = describe_config(*config);
   if (!description) return description.error();
-  CheckpointInfo info{std::move(description).value(), read_ids(*config, "eos_token_id"), {.temperature = 0.0f}};
+  CheckpointInfo info{
+      std::move(description).value(), read_ids(*config, "eos_token_id"), {.temperature = 0.0f}};
   const auto generation = directory / "generation_config.json";
   if (std::filesystem::exists(generation))
     if (const Status status = read_generation(generation, info); !status) return status.error();

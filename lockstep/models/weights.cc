@@ -44,6 +44,30 @@ TensorView WeightReader::matrix_cols(const std::string& name, int64_t rows, int6
 
 TensorView WeightReader::vector(const std::string& name, int64_t size) { return take(name, {size}); }
 
+TensorView WeightReader::vector_part(const std::string& name, int64_t size, Range keep) {
+  const TensorView whole = vector(name, size);
+  return whole.data == nullptr ? whole : whole.row_range(keep.begin, keep.size());
+}
+
+TensorView WeightReader::f32_vector(const std::string& name, int64_t size) {
+  const TensorView found = vector(name, size);
+  if (found.data == nullptr || found.dtype == DType::kF32) return found;
+  problems_.push_back(fmt::format("{} is {}, handled is f32", name, name_of(found.dtype)));
+  return {};
+}
+
+std::vector<TensorView> WeightReader::matrices(const std::string& name, int64_t count, int64_t rows,
+                                               int64_t cols, Range keep) {
+  const TensorView whole = take(name, {count, rows, cols});
+  std::vector<TensorView> parts;
+  if (whole.data == nullptr) return parts;
+  for (int64_t at = keep.begin; at < keep.end; ++at) {
+    const TensorView one = whole.row_range(at, 1);
+    parts.push_back(view_of(one.data, one.dtype, {rows, cols}));
+  }
+  return parts;
+}
+
 Status WeightReader::status() const {
   if (problems_.empty()) return Done{};
   const std::vector<std::string> shown(

@@ -18,6 +18,14 @@ class WeightReader {
   TensorView matrix_rows(const std::string& name, int64_t rows, int64_t cols, Range keep);
   TensorView matrix_cols(const std::string& name, int64_t rows, int64_t cols, Range keep);
   TensorView vector(const std::string& name, int64_t size);
+  TensorView vector_part(const std::string& name, int64_t size, Range keep);
+  TensorView f32_vector(const std::string& name, int64_t size);  // what may not be rounded
+  // The matrices [rows, cols] with numbers in `keep` of a tensor [count, rows, cols]; none when it is not
+  // there.
+  std::vector<TensorView> matrices(const std::string& name, int64_t count, int64_t rows, int64_t cols,
+                                   Range keep);
+
+  bool has(const std::string& name) const { return checkpoint_.has(name); }
 
   Status status() const;  // lists every missing or mis-shaped tensor
 

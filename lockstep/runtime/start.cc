@@ -64,10 +64,18 @@ Result<Described> describe_engine(const EngineConfig& config) {
                    std::move(checkpoint->description)};
 }
 
-int64_t cached_bytes_per_token(const models::ModelDescription& description, CacheType type) {
-  int64_t values = 0;
-  for (const models::CacheNeed& need : description.cache_needs()) values += need.values_per_token;
-  return values * (type == CacheType::kF32 ? 4 : 2);
+// Of the rank that caches most: where ranks do not divide the heads, some have more than others.
+int64_t cached_bytes_per_token(const Described& described, CacheType type) {
+  const planning::RankGrid& grid = described.planned.plans.grid;
+  int64_t most = 0;
+  for (int rank = 0; rank < grid.num_ranks(); ++rank) {
+    const models::Shards shards = shards_of(grid, described.planned.configuration.stages, rank);
+    int64_t values = 0;
+    for (const models::CacheNeed& need : described.description->cache_needs(shards))
+      values += need.values_per_token;
+    most = std::max(most, values);
+  }
+  return most * (type == CacheType::kF32 ? 4 : 2);
 }
 
 // Pages of one replica: what was asked for, else what every running request could need, within the memory's
@@ -81,9 +89,8 @@ Result<int64_t> pages_per_replica(const EngineConfig& config, const Described& d
                             config.mem_fraction_static);
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const double a_token =
-      static_cast<double>(cached_bytes_per_token(*described.description, config.cache_type)) *
-      planned.configuration.grid.num_ranks;
+  const double a_token = static_cast<double>(cached_bytes_per_token(described, config.cache_type)) *
+                         planned.configuration.grid.num_ranks;
   const auto affordable = static_cast<int64_t>(memory * config.mem_fraction_static / a_token);
   const int64_t useful =
       static_cast<int64_t>(planned.configuration.capacity.max_requests) * planned.model.context_length;

@@ -10,9 +10,15 @@ import sys
 
 RANKS = ["--tp-size 1", "--tp-size 2 --ep-size 2", "--tp-size 4 --dp-size 2 --enable-dp-attention --ep-size 4 "
          "--moe-a2a-backend in_process --moe-dense-tp-size 1", "--tp-size 8 --dp-size 4 --enable-dp-attention --ep-size 8"]
-MODELS = [("tests/golden/deepseek-v3", "tests/golden/deepseek-v3/golden.json"),
-          ("tests/golden/deepseek-v3-yarn", "tests/golden/deepseek-v3-yarn/golden.json"),
-          ("models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json")]
+RANKS_WITHOUT_EXPERTS = ["--tp-size 1", "--tp-size 2", "--tp-size 4 --dp-size 2 --enable-dp-attention --moe-dense-tp-size 2",
+                         "--tp-size 8 --dp-size 4 --enable-dp-attention --moe-dense-tp-size 1"]
+MODELS = [("tests/golden/deepseek-v3", "tests/golden/deepseek-v3/golden.json", RANKS),
+          ("tests/golden/deepseek-v3-yarn", "tests/golden/deepseek-v3-yarn/golden.json", RANKS),
+          ("models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json", RANKS),
+          ("tests/golden/qwen3-moe", "tests/golden/qwen3-moe/golden.json", RANKS),
+          ("tests/golden/glm4-moe", "tests/golden/glm4-moe/golden.json", RANKS),
+          ("tests/golden/llama", "tests/golden/llama/golden.json", RANKS_WITHOUT_EXPERTS),
+          ("tests/golden/qwen3", "tests/golden/qwen3/golden.json", RANKS_WITHOUT_EXPERTS)]
 TOLERANCE = 2e-3
 
 
@@ -47,10 +53,10 @@ def main():
         for problem in problems:
             print(f"FAIL {name}: {problem}")
 
-    for model, golden in MODELS:
+    for model, golden, ranks in MODELS:
         with open(f"{repository}/{golden}") as file:
             for number, example in enumerate(json.load(file)):
-                flags = RANKS[number % len(RANKS)]
+                flags = ranks[number % len(ranks)]
                 done = score(binary, f"{repository}/{model}", flags, example["input_ids"], len(example["greedy_ids"]))
                 name = f"{model} example {number} with {flags}"
                 check(name, problems_of(example, json.loads(done.stdout)) if done.returncode == 0 else [done.stderr])
@@ -64,6 +70,8 @@ def main():
     refused("more than the context holds", score(binary, tutor, "", [1] * 5000, 0), "5000", "4096")
     refused("no such folder", score(binary, f"{repository}/models/nothing", "", [1], 0), "models/nothing")
     refused("a clash", score(binary, tutor, "--tp-size 4 --ep-size 3", [1], 0), "--ep-size 3", "--tp-size 4", "Nearest")
+    refused("experts of a model without any", score(binary, f"{repository}/tests/golden/llama", "--tp-size 4 --ep-size 2", [1], 0),
+            "--ep-size 2", "no experts")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

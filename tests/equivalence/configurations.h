@@ -78,4 +78,23 @@ inline std::vector<NamedFlags> configurations() {
   return few;
 }
 
+// Of a model without experts: those that spread none, and some that only such models are asked for; on three
+// ranks neither heads nor widths divide.
+inline std::vector<NamedFlags> dense_configurations() {
+  std::vector<NamedFlags> found;
+  for (const NamedFlags& named : configurations())
+    if (named.flags.ep_size == 1) found.push_back(named);
+  found.push_back({"tp3", flags(3, 1, 1, "none", 3)});
+  found.push_back({"tp4_dp2_dense2", flags(4, 2, 1, "none", 2)});
+  found.push_back({"tp8_dp2_dense1_dphead", with_dp_head(flags(8, 2, 1, "none", 1))});
+  return found;
+}
+
+// With experts, where heads are shared: three ranks of which some begin in the middle of a group of heads.
+inline std::vector<NamedFlags> grouped_configurations() {
+  std::vector<NamedFlags> found = configurations();
+  found.push_back({"tp3_ep3_dispatch", flags(3, 1, 3, "in_process", 1)});
+  return found;
+}
+
 }  // namespace lockstep::test

@@ -70,6 +70,26 @@ TEST_P(Products, OddSizesAndStrides) {
   }
 }
 
+TEST_P(Products, ABiasIsAddedToEveryRow) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Matrix x = Matrix::drawn(1, 5, 33), plain(5, 19), biased(5, 19, 2);
+    Weight w(Matrix::drawn(2, 19, 33), dtype), bias(Matrix::drawn(3, 1, 19), dtype);
+    kernels().linear({.x = x.view(), .w = w.view(), .out = plain.view()});
+    kernels().linear(
+        {.x = x.view(), .w = w.view(), .out = biased.view(), .bias = view_of(bias.view().data, dtype, {19})});
+    biased.expect_written_exactly();
+    for (int64_t r = 0; r < 5; ++r) {
+      for (int64_t o = 0; o < 19; ++o)
+        EXPECT_NEAR(biased.at(r, o), plain.at(r, o) + bias.at(0, o), kRound * 2 * 20) << r << " " << o;
+    }
+    EXPECT_THROW(kernels().linear({.x = x.view(),
+                                   .w = w.view(),
+                                   .out = biased.view(),
+                                   .bias = view_of(bias.view().data, dtype, {18})}),
+                 Fatal);
+  }
+}
+
 TEST_P(Products, EveryTileOfRows) {
   for (const Op op : {Op::kLinear, Op::kMatmul}) {
     for (int64_t rows = 1; rows <= 20; ++rows) run(op, {rows, 40, 37, 3, DType::kBF16});

@@ -32,8 +32,8 @@ TEST(Describe, ReadsSizesLayersCacheAndStops) {
   EXPECT_EQ(shape.top_k, 4);
   using enum planning::ModelShape::Ffn;
   EXPECT_THAT(shape.layers, ::testing::ElementsAre(kDense, kExperts, kExperts, kExperts, kExperts));
-  ASSERT_EQ(info->description->cache_needs().size(), 5u);
-  EXPECT_EQ(info->description->cache_needs()[0].values_per_token, 64 + 16);
+  ASSERT_EQ(info->description->cache_needs({}).size(), 5u);
+  EXPECT_EQ(info->description->cache_needs({})[0].values_per_token, 64 + 16);
   EXPECT_THAT(info->eos_token_ids, ::testing::ElementsAre(964));
   EXPECT_EQ(info->sampling.temperature, 0.0f);  // do_sample is false
 }

@@ -54,6 +54,51 @@ TEST(Rope, YarnFactorSitsInTheSoftmaxScaleOrInTheTablesNeverInBoth) {
   EXPECT_NEAR(softmax_scale_factor(lite), 1.5896262, 1e-6);
 }
 
+// Llama 3.1: base 500000, factor 8, 8192 tokens. Pairs 0 to 28 are not scaled, 35 to 63 are divided by 8
+// (worked from its config.json).
+TEST(Rope, Llama3LeavesFastPairsAndDividesSlowOnes) {
+  const auto scaled = inverse_frequencies({.dim = 128,
+                                           .base = 500000,
+                                           .scaling = RopeConfig::Scaling::kLlama3,
+                                           .factor = 8,
+                                           .low_freq = 1,
+                                           .high_freq = 4,
+                                           .original_length = 8192});
+  const auto plain = inverse_frequencies({.dim = 128, .base = 500000});
+  for (size_t pair = 0; pair <= 28; ++pair) EXPECT_DOUBLE_EQ(scaled[pair], plain[pair]) << pair;
+  for (size_t pair = 29; pair <= 34; ++pair) {
+    EXPECT_LT(scaled[pair], plain[pair]) << pair;
+    EXPECT_GT(scaled[pair], plain[pair] / 8) << pair;
+  }
+  for (size_t pair = 35; pair < 64; ++pair) EXPECT_DOUBLE_EQ(scaled[pair], plain[pair] / 8) << pair;
+}
+
+TEST(Rope, LinearDividesEveryFrequency) {
+  const RopeConfig config{.dim = 8, .scaling = RopeConfig::Scaling::kLinear, .factor = 4};
+  const auto scaled = inverse_frequencies(config), plain = inverse_frequencies({.dim = 8});
+  for (size_t pair = 0; pair < 4; ++pair) EXPECT_DOUBLE_EQ(scaled[pair], plain[pair] / 4);
+  EXPECT_DOUBLE_EQ(cos_sin_factor(config), 1.0);
+  EXPECT_DOUBLE_EQ(softmax_scale_factor(config), 1.0);
+}
+
+// The exponent is that of the rotated part, not of the head; the dict goes before the key beside it.
+TEST(Rope, APartOfTheHeadMayBeRotated) {
+  const auto read = [](const char* text, int head_dim, double absent) {
+    const Json json = parse_json(text).value();
+    ConfigReader reader(json);
+    const RopeConfig config = read_partial_rope(reader, head_dim, absent);
+    return reader.status() ? config.dim : -1;
+  };
+  EXPECT_EQ(read("{}", 128, 0.5), 64);
+  EXPECT_EQ(read(R"({"partial_rotary_factor": 0.25})", 256, 0.5), 64);
+  EXPECT_EQ(
+      read(R"({"partial_rotary_factor": 1.0, "rope_parameters": {"partial_rotary_factor": 0.25}})", 64, 1),
+      16);
+  EXPECT_EQ(read(R"({"partial_rotary_factor": 0.3})", 16, 1), 4);
+  EXPECT_EQ(read(R"({"partial_rotary_factor": 0.2})", 16, 1), -1);  // three values make no pairs
+  EXPECT_EQ(read(R"({"partial_rotary_factor": 0})", 16, 1), -1);
+}
+
 TEST(Rope, TablesHoldCosineAndSineOfPositionTimesFrequency) {
   const RopeTables tables({.dim = 4, .base = 100}, 11);
   EXPECT_EQ(tables.cos().rows(), 11);
@@ -76,6 +121,14 @@ TEST(Rope, BothSpellingsAreRead) {
   EXPECT_EQ(inverse_frequencies(old_style), inverse_frequencies(new_style));
   EXPECT_DOUBLE_EQ(old_style.base, 5000);
   EXPECT_EQ(read(R"({"rope_theta": 10000, "rope_scaling": null})").scaling, RopeConfig::Scaling::kNone);
+}
+
+TEST(Rope, ScalingByKindOfLayerIsRefused) {
+  const Json json = parse_json(R"({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}})").value();
+  ConfigReader reader(json);
+  read_rope(reader, 64);
+  ASSERT_FALSE(reader.status().ok());
+  EXPECT_NE(reader.status().error().message.find("full_attention"), std::string::npos);
 }
 
 TEST(Rope, OtherScalingsAreRefusedByName) {

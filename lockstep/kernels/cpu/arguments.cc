@@ -96,6 +96,10 @@ void check(const LinearArgs& args) {
   LOCKSTEP_CHECK_EQ(args.x.shape[1], args.w.shape[1]);
   LOCKSTEP_CHECK_EQ(args.out.shape[0], args.x.shape[0]);
   LOCKSTEP_CHECK_EQ(args.out.shape[1], args.w.shape[0]);
+  if (args.bias.empty()) return;
+  check_dims(args.bias, 1);
+  check_weight_dtype(args.bias);
+  LOCKSTEP_CHECK_EQ(args.bias.shape[0], args.w.shape[0]);
 }
 
 void check(const MatmulArgs& args) {
@@ -223,6 +227,23 @@ void check(const MlaExpandedArgs& args) {
   LOCKSTEP_CHECK_EQ(args.k_rope.shape[0], args.kv.shape[0]);
   LOCKSTEP_CHECK_EQ(args.q.shape[2], args.nope + args.k_rope.shape[1]);
   LOCKSTEP_CHECK_EQ(args.kv.shape[2], args.nope + args.out.shape[2]);
+}
+
+void check(const GqaArgs& args) {
+  check_f32_cube(args.q);
+  check_f32_cube(args.out);
+  check_weight(args.k);
+  check_weight(args.v);
+  check_same_shape(args.q, args.out);
+  check_same_shape(args.k, args.v);
+  const int64_t heads = args.q.shape[1], head_dim = args.q.shape[2];
+  LOCKSTEP_CHECK_EQ(args.out.shape[2], head_dim);
+  LOCKSTEP_CHECK_GE(args.window, 0);
+  LOCKSTEP_CHECK(args.first_in_group >= 0 && args.first_in_group < args.group,
+                 "a first head at {} of a group of {}", args.first_in_group, args.group);
+  const int64_t kv_heads = heads == 0 ? 0 : (args.first_in_group + heads - 1) / args.group + 1;
+  LOCKSTEP_CHECK_EQ(args.k.shape[1], kv_heads * head_dim);
+  check_sequences(args.sequences, args.page_size, args.k.shape[0], args.q.shape[0]);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -19,5 +19,6 @@ void check(const CacheWriteArgs& args);
 void check(const CacheReadArgs& args);
 void check(const MlaAbsorbedArgs& args);
 void check(const MlaExpandedArgs& args);
+void check(const GqaArgs& args);
 
 }  // namespace lockstep::kernels::cpu

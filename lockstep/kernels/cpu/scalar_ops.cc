@@ -56,6 +56,16 @@ void embed(const EmbedArgs& args) {
   });
 }
 
+void add_bias(const LinearArgs& args) {
+  if (args.bias.empty()) return;
+  with_elements(args.bias, [&](const auto* bias) {
+    for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+      float* out = row_of<float>(args.out, row);
+      for (int64_t o = 0; o < args.out.shape[1]; ++o) out[o] += to_float(bias[o]);
+    }
+  });
+}
+
 void rope(const RopeArgs& args) {
   check(args);
   for (size_t row = 0; row < args.positions.size(); ++row) {

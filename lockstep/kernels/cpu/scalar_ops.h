@@ -16,6 +16,7 @@ struct RouteScratch {
 };
 
 void embed(const EmbedArgs& args);
+void add_bias(const LinearArgs& args);  // to what is in `out`; nothing without a bias
 void rope(const RopeArgs& args);
 void route(const RouteArgs& args, RouteScratch& scratch);
 void cache_write(const CacheWriteArgs& args);

@@ -39,7 +39,74 @@ TensorView run_experts(const MoeWeights& weights, const collectives::ExpertRows&
   return y;
 }
 
+void read_one_by_one(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
+                     Shard shard, MoeWeights& weights) {
+  for (int64_t expert = local.begin; expert < local.end; ++expert) {
+    const FfnWeights one = read_ffn(reader, fmt::format("{}experts.{}.", prefix, expert), config.hidden,
+                                    config.expert_width, shard);
+    weights.gate.push_back(one.gate);
+    weights.up.push_back(one.up);
+    weights.down.push_back(one.down);
+  }
+}
+
+void read_together(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
+                   Shard shard, MoeWeights& weights) {
+  const int64_t width = config.expert_width;
+  const Range keep = shard.of(width);
+  for (const TensorView& both : reader.matrices(prefix + "experts.gate_up_proj", config.num_experts,
+                                                2 * width, config.hidden, local)) {
+    weights.gate.push_back(both.row_range(keep.begin, keep.size()));
+    weights.up.push_back(both.row_range(width + keep.begin, keep.size()));
+  }
+  for (const TensorView& down :
+       reader.matrices(prefix + "experts.down_proj", config.num_experts, config.hidden, width, local))
+    weights.down.push_back(down.col_range(keep.begin, keep.size()));
+}
+
 }  // namespace
+
+MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDefaults& defaults) {
+  constexpr int64_t kMost = 1 << 24;
+  MoeConfig moe{.hidden = hidden,
+                .scoring = kernels::Scoring::kSigmoid,
+                .router_bias = MoeConfig::RouterBias::kForChoice};
+  reader.require("scoring_func", reader.text_or("scoring_func", "sigmoid"), {"sigmoid"});
+  reader.require("topk_method", reader.text_or("topk_method", "noaux_tc"), {"noaux_tc"});
+  moe.num_experts = static_cast<int>(reader.integer("n_routed_experts", 1, 1 << 16));
+  moe.top_k = static_cast<int>(reader.integer("num_experts_per_tok", 1, moe.num_experts));
+  moe.expert_width = static_cast<int>(reader.integer("moe_intermediate_size", 1, kMost));
+  moe.shared_width = moe.expert_width * static_cast<int>(reader.integer_or(
+                                            "n_shared_experts", defaults.num_shared_experts, 0, 64));
+  moe.num_groups = static_cast<int>(reader.integer_or("n_group", 1, 1, moe.num_experts));
+  moe.top_groups = static_cast<int>(reader.integer_or("topk_group", 1, 1, moe.num_groups));
+  if (moe.num_experts % moe.num_groups != 0)
+    reader.refuse("n_group",
+                  fmt::format("{} does not divide n_routed_experts {}", moe.num_groups, moe.num_experts));
+  if (moe.top_k > moe.num_experts / moe.num_groups * moe.top_groups)
+    reader.refuse("num_experts_per_tok",
+                  fmt::format("{} is more than the {} chosen groups hold", moe.top_k, moe.top_groups));
+  moe.weights = reader.flag_or("norm_topk_prob", true) ? kernels::RouteArgs::Weights::kNormalised
+                                                       : kernels::RouteArgs::Weights::kAsScored;
+  moe.scale = static_cast<float>(reader.number_or("routed_scaling_factor", 1.0, 0, 1e6));
+  return moe;
+}
+
+MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeConfig& config,
+                    const Shards& shards) {
+  MoeWeights weights;
+  weights.router = reader.matrix(prefix + "gate.weight", config.num_experts, config.hidden);
+  if (config.router_bias == MoeConfig::RouterBias::kForChoice)
+    weights.router_bias = reader.f32_vector(prefix + "gate.e_score_correction_bias", config.num_experts);
+  const Range local = shards.expert_parallel.of(config.num_experts);
+  weights.first_expert = local.begin;
+  const auto read_routed = reader.has(prefix + "experts.gate_up_proj") ? read_together : read_one_by_one;
+  read_routed(reader, prefix, config, local, shards.expert_tp, weights);
+  if (config.shared_width > 0)
+    weights.shared =
+        read_ffn(reader, prefix + "shared_experts.", config.hidden, config.shared_width, shards.shared);
+  return weights;
+}
 
 TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const collectives::Rows& x,
                    const ForwardContext& context) {

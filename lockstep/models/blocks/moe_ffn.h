@@ -2,6 +2,7 @@
 // Routed experts and a shared expert: y = Σ p_e · ffn_e(x) + ffn_shared(x). The boundary moves rows to
 // experts and back and multiplies by p_e; where the experts are is no concern of this block.
 #include "lockstep/models/blocks/dense_ffn.h"
+#include "lockstep/models/config_reader.h"
 #include "lockstep/models/model.h"
 
 namespace lockstep::models {
@@ -10,7 +11,8 @@ struct MoeConfig {
   int hidden = 0, num_experts = 0, top_k = 0, expert_width = 0;
   int shared_width = 0;  // 0: no shared expert
   int num_groups = 1, top_groups = 1;
-  kernels::Scoring scoring = kernels::Scoring::kSigmoid;
+  kernels::Scoring scoring = kernels::Scoring::kSoftmax;
+  enum class RouterBias : uint8_t { kNone, kForChoice } router_bias = RouterBias::kNone;
   kernels::RouteArgs::Weights weights = kernels::RouteArgs::Weights::kNormalised;
   float scale = 1.0f;
 };
@@ -22,6 +24,18 @@ struct MoeWeights {
   std::vector<TensorView> gate, up, down;  // [local experts], local width
   FfnWeights shared;
 };
+
+// A router that scores by a sigmoid, with a bias for the choice and groups of experts (DeepSeek-V3,
+// GLM-4-MoE).
+struct SigmoidMoeDefaults {
+  int num_shared_experts = 0;  // where n_shared_experts is absent
+};
+MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDefaults& defaults);
+
+// prefix: "model.layers.3.mlp.". Experts may lie one by one (experts.7.gate_proj.weight) or all together
+// (experts.gate_up_proj [num_experts, 2 * width, hidden], gate first, and experts.down_proj).
+MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeConfig& config,
+                    const Shards& shards);
 
 // x as entered into an experts stage. Returns [rows, hidden] in the layout that the stage gives.
 TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const collectives::Rows& x,

@@ -17,24 +17,40 @@ double pair_of_turns(const RopeConfig& config, double turns) {
          (2 * std::log(config.base));
 }
 
+double read_original_length(ConfigReader& reader) {
+  return static_cast<double>(reader.integer("original_max_position_embeddings", 1, int64_t{1} << 30));
+}
+
+void read_llama3(ConfigReader& reader, RopeConfig& config) {
+  config.scaling = RopeConfig::Scaling::kLlama3;
+  config.low_freq = reader.number_or("low_freq_factor", 1, 1e-6, 1e6);
+  config.high_freq = reader.number_or("high_freq_factor", 4, 1e-6, 1e6);
+  if (config.high_freq <= config.low_freq) reader.refuse("high_freq_factor", "is not above low_freq_factor");
+  config.original_length = read_original_length(reader);
+}
+
+void read_yarn(ConfigReader& reader, RopeConfig& config) {
+  config.scaling = RopeConfig::Scaling::kYarn;
+  config.beta_fast = reader.number_or("beta_fast", 32, 1e-6, 1e6);
+  config.beta_slow = reader.number_or("beta_slow", 1, 1e-6, 1e6);
+  config.original_length = read_original_length(reader);
+  config.mscale = reader.number_or("mscale", 0, 0, 1e3);
+  config.mscale_all_dim = reader.number_or("mscale_all_dim", 0, 0, 1e3);
+  config.attention_factor = reader.number_or("attention_factor", 0, 0, 1e3);
+  if (!reader.flag_or("truncate", true)) reader.refuse("truncate", "false is not handled");
+}
+
 void read_scaling(const Json& scaling, ConfigReader& outer, RopeConfig& config) {
   ConfigReader reader(scaling);
+  for (const auto& [key, value] : scaling.items())
+    if (value.is_object()) reader.refuse(key.c_str(), "is an object: rope by kind of layer is not handled");
   const std::string type = reader.text_or("rope_type", reader.text_or("type", "default"));
   config.base = reader.number_or("rope_theta", config.base, 1, 1e12);
-  if (type == "yarn") {
-    config.scaling = RopeConfig::Scaling::kYarn;
-    config.factor = reader.number_or("factor", 1, 1, 1e6);
-    config.beta_fast = reader.number_or("beta_fast", 32, 1e-6, 1e6);
-    config.beta_slow = reader.number_or("beta_slow", 1, 1e-6, 1e6);
-    config.original_length =
-        static_cast<double>(reader.integer("original_max_position_embeddings", 1, int64_t{1} << 30));
-    config.mscale = reader.number_or("mscale", 0, 0, 1e3);
-    config.mscale_all_dim = reader.number_or("mscale_all_dim", 0, 0, 1e3);
-    config.attention_factor = reader.number_or("attention_factor", 0, 0, 1e3);
-    if (!reader.flag_or("truncate", true)) reader.refuse("truncate", "false is not handled");
-  } else {
-    reader.require("rope_type", type, {"default", "yarn"});
-  }
+  if (type != "default") config.factor = reader.number_or("factor", 1, 1, 1e6);
+  if (type == "linear") config.scaling = RopeConfig::Scaling::kLinear;
+  if (type == "llama3") read_llama3(reader, config);
+  if (type == "yarn") read_yarn(reader, config);
+  reader.require("rope_type", type, {"default", "linear", "llama3", "yarn"});
   if (const Status status = reader.status(); !status) outer.refuse("rope scaling:", status.error().message);
 }
 
@@ -49,28 +65,65 @@ RopeConfig read_rope(ConfigReader& reader, int dim) {
   return config;
 }
 
+RopeConfig read_partial_rope(ConfigReader& reader, int head_dim, double absent) {
+  double part = reader.number_or("partial_rotary_factor", absent, 0, 1);
+  if (const Json* parameters = reader.object("rope_parameters"); parameters != nullptr) {
+    ConfigReader inner(*parameters);
+    part = inner.number_or("partial_rotary_factor", part, 0, 1);
+    if (const Status status = inner.status(); !status)
+      reader.refuse("rope_parameters:", status.error().message);
+  }
+  const int dim = static_cast<int>(head_dim * part);
+  if (dim < 2 || dim % 2 != 0)
+    reader.refuse(
+        "partial_rotary_factor",
+        fmt::format("{} of a head of {} rotates {} values, not an even number", part, head_dim, dim));
+  return read_rope(reader, dim);
+}
+
+namespace {
+
+// How much of a frequency is divided by the factor, from 0 to 1.
+double divided_part_yarn(const RopeConfig& config, int pair) {
+  const double low = std::max(std::floor(pair_of_turns(config, config.beta_fast)), 0.0);
+  double high = std::min(std::ceil(pair_of_turns(config, config.beta_slow)), config.dim - 1.0);
+  if (high <= low) high = low + 0.001;
+  return std::clamp((pair - low) / (high - low), 0.0, 1.0);
+}
+
+double divided_part_llama3(const RopeConfig& config, double frequency) {
+  const double turns = config.original_length * frequency / (2 * std::numbers::pi);
+  return 1 - std::clamp((turns - config.low_freq) / (config.high_freq - config.low_freq), 0.0, 1.0);
+}
+
+double divided_part(const RopeConfig& config, int pair, double frequency) {
+  switch (config.scaling) {
+    case RopeConfig::Scaling::kNone:
+      return 0;
+    case RopeConfig::Scaling::kLinear:
+      return 1;
+    case RopeConfig::Scaling::kLlama3:
+      return divided_part_llama3(config, frequency);
+    case RopeConfig::Scaling::kYarn:
+      return divided_part_yarn(config, pair);
+  }
+  return 0;
+}
+
+}  // namespace
+
 std::vector<double> inverse_frequencies(const RopeConfig& config) {
   std::vector<double> frequencies;
-  double low = 0, high = 0;
-  if (config.scaling == RopeConfig::Scaling::kYarn) {
-    low = std::max(std::floor(pair_of_turns(config, config.beta_fast)), 0.0);
-    high = std::min(std::ceil(pair_of_turns(config, config.beta_slow)), config.dim - 1.0);
-    if (high <= low) high = low + 0.001;
-  }
   for (int pair = 0; pair < config.dim / 2; ++pair) {
     const double plain = std::pow(config.base, -2.0 * pair / config.dim);
-    if (config.scaling == RopeConfig::Scaling::kNone) {
-      frequencies.push_back(plain);
-    } else {
-      const double ramp = std::clamp((pair - low) / (high - low), 0.0, 1.0);
-      frequencies.push_back(plain * (1 - ramp) + plain / config.factor * ramp);
-    }
+    const double part = divided_part(config, pair, plain);
+    frequencies.push_back(plain * (1 - part) + plain / config.factor * part);
   }
   return frequencies;
 }
 
 double cos_sin_factor(const RopeConfig& config) {
-  if (config.scaling == RopeConfig::Scaling::kNone) return 1;
+  if (config.scaling != RopeConfig::Scaling::kYarn) return 1;
   if (config.attention_factor != 0) return config.attention_factor;
   if (config.mscale != 0 && config.mscale_all_dim != 0)
     return magnitude(config.factor, config.mscale) / magnitude(config.factor, config.mscale_all_dim);
@@ -78,7 +131,7 @@ double cos_sin_factor(const RopeConfig& config) {
 }
 
 double softmax_scale_factor(const RopeConfig& config) {
-  if (config.scaling == RopeConfig::Scaling::kNone || config.mscale_all_dim == 0) return 1;
+  if (config.scaling != RopeConfig::Scaling::kYarn || config.mscale_all_dim == 0) return 1;
   const double m = magnitude(config.factor, config.mscale_all_dim);
   return m * m;
 }

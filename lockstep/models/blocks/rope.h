@@ -1,5 +1,7 @@
 #pragma once
-// Rotary embedding tables, with yarn scaling (Peng et al. 2023, as DeepSeek's model card parametrises it).
+// Rotary embedding tables: plain, or scaled to a longer context. linear divides all frequencies, llama3
+// (Llama 3.1 model card) the slow ones, yarn (Peng et al. 2023, as DeepSeek's model card parametrises it)
+// blends.
 #include <cstdint>
 #include <vector>
 
@@ -11,8 +13,10 @@ namespace lockstep::models {
 struct RopeConfig {
   int dim = 0;  // rotated values of a head, even
   double base = 10000;
-  enum class Scaling : uint8_t { kNone, kYarn } scaling = Scaling::kNone;
-  double factor = 1, beta_fast = 32, beta_slow = 1;
+  enum class Scaling : uint8_t { kNone, kLinear, kLlama3, kYarn } scaling = Scaling::kNone;
+  double factor = 1;
+  double beta_fast = 32, beta_slow = 1;   // yarn: turns over the original length
+  double low_freq = 1, high_freq = 4;     // llama3: the same
   double original_length = 0;             // tokens that the model was trained on before scaling
   double mscale = 0, mscale_all_dim = 0;  // 0: not given
   double attention_factor = 0;            // 0: not given
@@ -20,6 +24,8 @@ struct RopeConfig {
 
 // Accepts both spellings: the dict rope_parameters, or rope_theta with rope_scaling.
 RopeConfig read_rope(ConfigReader& reader, int dim);
+// The same where partial_rotary_factor says which part of a head is rotated; `absent` when it does not.
+RopeConfig read_partial_rope(ConfigReader& reader, int head_dim, double absent);
 
 std::vector<double> inverse_frequencies(const RopeConfig& config);  // [dim / 2]
 double cos_sin_factor(const RopeConfig& config);                    // on both tables; 1 without yarn

@@ -46,62 +46,16 @@ MlaWeights read_attention(WeightReader& reader, const std::string& prefix, const
   return weights;
 }
 
-MoeWeights read_experts(WeightReader& reader, const std::string& prefix, const MoeConfig& config,
-                        const Shards& shards) {
-  MoeWeights weights;
-  weights.router = reader.matrix(prefix + "gate.weight", config.num_experts, config.hidden);
-  weights.router_bias = reader.vector(prefix + "gate.e_score_correction_bias", config.num_experts);
-  const Range local = shards.expert_parallel.of(config.num_experts);
-  weights.first_expert = local.begin;
-  for (int64_t expert = local.begin; expert < local.end; ++expert) {
-    const FfnWeights one = read_ffn(reader, fmt::format("{}experts.{}.", prefix, expert), config.hidden,
-                                    config.expert_width, shards.expert_tp);
-    weights.gate.push_back(one.gate);
-    weights.up.push_back(one.up);
-    weights.down.push_back(one.down);
-  }
-  if (config.shared_width > 0)
-    weights.shared =
-        read_ffn(reader, prefix + "shared_experts.", config.hidden, config.shared_width, shards.shared);
-  return weights;
-}
-
-DecoderLayer read_layer(WeightReader& reader, const Config& config, const Shards& shards, int at,
-                        const std::shared_ptr<const RopeTables>& rope) {
-  using enum planning::ModelShape::Ffn;
-  const std::string prefix = fmt::format("model.layers.{}.", at);
-  const int hidden = config.mla.hidden;
-  DecoderLayer layer;
-  layer.mixer_norm = reader.vector(prefix + "input_layernorm.weight", hidden);
-  layer.ffn_norm = reader.vector(prefix + "post_attention_layernorm.weight", hidden);
-  layer.mixer =
-      std::make_unique<MlaMixer>(config.mla, rope, static_cast<size_t>(at),
-                                 read_attention(reader, prefix + "self_attn.", config.mla, shards.attention));
-  layer.ffn = config.has_experts(at) ? kExperts : kDense;
-  if (layer.ffn == kExperts) {
-    layer.experts = read_experts(reader, prefix + "mlp.", config.moe, shards);
-  } else {
-    layer.dense = read_ffn(reader, prefix + "mlp.", hidden, config.dense_width, shards.dense);
-  }
-  return layer;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(const Config& config, const Checkpoint& checkpoint,
                                           const Shards& shards) {
-  WeightReader reader(checkpoint);
-  const int hidden = config.mla.hidden;
-  DecoderParts parts{.hidden = hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
-  parts.embedding = reader.matrix("model.embed_tokens.weight", config.vocab, hidden);
-  parts.final_norm = reader.vector("model.norm.weight", hidden);
-  const char* head = config.head == Config::Head::kOwn ? "lm_head.weight" : "model.embed_tokens.weight";
-  parts.head = reader.matrix_rows(head, config.vocab, hidden, shards.head.of(config.vocab));
-  const auto rope = std::make_shared<const RopeTables>(config.rope, config.context_length);
-  for (int at = 0; at < config.num_layers; ++at)
-    parts.layers.push_back(read_layer(reader, config, shards, at, rope));
-  if (const Status status = reader.status(); !status) return status.error();
-  return make_decoder(std::move(parts));
+  const auto rope = std::make_shared<const RopeTables>(config.rope, config.decoder.context_length);
+  return load_decoder(
+      config.decoder, checkpoint, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
+        return std::make_unique<MlaMixer>(config.mla, rope, static_cast<size_t>(layer),
+                                          read_attention(reader, prefix, config.mla, shards.attention));
+      });
 }
 
 }  // namespace lockstep::models::deepseek_v3

@@ -36,14 +36,15 @@ Rank::Rank(const RankExecutorParts& parts, int rank, std::unique_ptr<collectives
                  .kernels = *kernels_}) {}
 
 Status Rank::load() {
-  auto model =
-      parts_.description->load(*parts_.checkpoint, shards_of(parts_.plans->grid, parts_.stages, rank_));
+  const models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
+  auto model = parts_.description->load(*parts_.checkpoint, shards);
   if (!model) return model.error();
   model_ = std::move(model).value();
-  for (const models::CacheNeed& need : parts_.description->cache_needs()) {
+  for (const models::CacheNeed& need : parts_.description->cache_needs(shards)) {
     const int64_t tokens = parts_.options.pages_per_replica * parts_.options.page_size;
     const auto values = static_cast<size_t>(tokens * need.values_per_token);
-    cache_memory_.emplace_back(std::calloc(values, size_of(parts_.options.cache_dtype)));
+    // A rank without heads keeps nothing, in memory of its own all the same.
+    cache_memory_.emplace_back(std::calloc(std::max<size_t>(values, 1), size_of(parts_.options.cache_dtype)));
     if (cache_memory_.back() == nullptr)
       return Error{ErrorCode::kUnavailable,
                    fmt::format("no memory for {} cached tokens of layer {}: lower --max-total-tokens", tokens,

@@ -82,6 +82,7 @@ class ReferenceKernels final : public Kernels {
         }
       }
     });
+    cpu::add_bias(args);
   }
 
   void matmul(const MatmulArgs& args) override {
@@ -116,11 +117,7 @@ class ReferenceKernels final : public Kernels {
 
   void mla_absorbed(const MlaAbsorbedArgs& args) override {
     cpu::check(args);
-    for (int64_t row = 0; row < args.out.shape[0]; ++row) {
-      for (int64_t head = 0; head < args.out.shape[1]; ++head) {
-        std::fill_n(head_of(args.out, row, head), args.latent, 0.0f);
-      }
-    }
+    fill_zero(args.out);
     for (const PagedSequence& sequence : args.sequences) {
       for (int64_t j = 0; j < sequence.num_rows; ++j) {
         const int64_t num_tokens = sequence.context - sequence.num_rows + j + 1;
@@ -142,7 +139,27 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
+  void gqa(const GqaArgs& args) override {
+    cpu::check(args);
+    fill_zero(args.out);
+    for (const PagedSequence& sequence : args.sequences) {
+      for (int64_t j = 0; j < sequence.num_rows; ++j) {
+        const int64_t num_tokens = sequence.context - sequence.num_rows + j + 1;
+        for (int64_t head = 0; head < args.q.shape[1]; ++head) {
+          attend_grouped(args, sequence, sequence.first_row + j, head, num_tokens);
+        }
+      }
+    }
+  }
+
  private:
+  static void fill_zero(const TensorView& cube) {
+    for (int64_t row = 0; row < cube.shape[0]; ++row) {
+      for (int64_t head = 0; head < cube.shape[1]; ++head)
+        std::fill_n(head_of(cube, row, head), cube.shape[2], 0.0f);
+    }
+  }
+
   static float* head_of(const TensorView& cube, int64_t row, int64_t head) {
     return cube.as<float>() + row * cube.stride[0] + head * cube.stride[1];
   }
@@ -177,6 +194,28 @@ class ReferenceKernels final : public Kernels {
     softmax(score_);
     weighted_sum(head_of(args.out, row, head), args.out.shape[2],
                  [&](int64_t token) { return head_of(args.kv, token, head) + args.nope; });
+  }
+
+  void attend_grouped(const GqaArgs& args, const PagedSequence& sequence, int64_t row, int64_t head,
+                      int64_t num_tokens) {
+    const float* q = head_of(args.q, row, head);
+    const int64_t head_dim = args.q.shape[2];
+    const int64_t column = (args.first_in_group + head) / args.group * head_dim;
+    const int64_t first = args.window == 0 ? 0 : std::max<int64_t>(0, num_tokens - args.window);
+    const auto at = [&](const TensorView& cache, int64_t token) {
+      return cpu::cache_row(sequence, args.page_size, token) * cache.stride[0] + column;
+    };
+    score_.resize(static_cast<size_t>(num_tokens - first));
+    with_elements(args.k, [&](const auto* k) {
+      for (int64_t t = first; t < num_tokens; ++t)
+        score_[static_cast<size_t>(t - first)] =
+            static_cast<double>(args.scale) * dot(q, k + at(args.k, t), head_dim);
+    });
+    softmax(score_);
+    with_elements(args.v, [&](const auto* v) {
+      weighted_sum(head_of(args.out, row, head), head_dim,
+                   [&](int64_t token) { return v + at(args.v, first + token); });
+    });
   }
 
   // out = Σ_t score_[t] · value(t)

@@ -2,107 +2,32 @@
 
 #include <algorithm>
 
-#include "lockstep/kernels/cpu/elements.h"
 #include "lockstep/kernels/cpu/scalar_ops.h"
+#include "lockstep/kernels/cpu/vector/attention_block.h"
 
 namespace lockstep::kernels::cpu {
 
-void AttentionScratch::reserve(int64_t queries, int64_t key_width, int64_t value_width) {
+void AttentionScratch::reserve(int64_t num_queries, int64_t key_width, int64_t value_width) {
   const auto grow = [](std::vector<float>& memory, int64_t count) {
     memory.resize(std::max(memory.size(), static_cast<size_t>(count)));
   };
+  grow(queries, num_queries * key_width);
+  grow(outs, num_queries * value_width);
   grow(keys, kTokenBlock * key_width);
-  grow(scores, queries * kTokenBlock);
-  grow(part, queries * value_width);
-  grow(factor, queries);
+  grow(values, kTokenBlock * value_width);
+  grow(scores, num_queries * kTokenBlock);
+  grow(part, num_queries * value_width);
+  grow(factor, num_queries);
 }
 
 namespace {
-
-float* head_of(const TensorView& cube, int64_t row, int64_t head) {
-  return cube.as<float>() + row * cube.stride[0] + head * cube.stride[1];
-}
-
-// Queries that are weighed together although they see different numbers of tokens.
-constexpr int64_t kUnevenQueries = 6;
-
-// The matrix [rows, width] of one head, or [heads, width] of one row.
-TensorView matrix(float* data, int64_t rows, int64_t width, int64_t stride) {
-  TensorView view = view_of(data, {rows, width});
-  view.stride[0] = stride;
-  return view;
-}
-
-void fill_zero(const TensorView& cube) {
-  for (int64_t row = 0; row < cube.shape[0]; ++row) {
-    for (int64_t head = 0; head < cube.shape[1]; ++head)
-      std::fill_n(head_of(cube, row, head), cube.shape[2], 0.0f);
-  }
-}
 
 // Tokens [begin, begin + count) of a sequence as floats, one after the other.
 void gather_keys(const MlaAbsorbedArgs& args, const PagedSequence& sequence, int64_t begin, int64_t count,
                  float* keys) {
   const int64_t width = args.cache.shape[1];
-  for (int64_t t = 0; t < count; ++t) {
-    const int64_t row = cache_row(sequence, args.page_size, begin + t);
-    if (args.cache.dtype == DType::kBF16) {
-      vector_widen(row_of<BF16>(args.cache, row), keys + t * width, width);
-    } else {
-      std::copy_n(row_of<float>(args.cache, row), width, keys + t * width);
-    }
-  }
-}
-
-// part[i] = Σ_t weight[i][t] · values[t] over the visible(i) tokens of query i, which does not decrease with
-// i: all together over the tokens that all see, each alone over the rest. A token that a query does not see
-// is not even multiplied by zero: it may hold NaN.
-template <class Visible>
-void weigh_values(const TensorView& weights, const TensorView& values, const TensorView& part,
-                  Visible&& visible) {
-  const int64_t all_see = visible(0);
-  vector_matmul({.x = weights.col_range(0, all_see), .w = values.row_range(0, all_see), .out = part},
-                ChainFrom::kZero);
-  for (int64_t i = 0; i < weights.shape[0]; ++i) {
-    const int64_t rest = visible(i) - all_see;
-    if (rest == 0) continue;
-    vector_matmul({.x = weights.row_range(i, 1).col_range(all_see, rest),
-                   .w = values.row_range(all_see, rest),
-                   .out = part.row_range(i, 1)},
-                  ChainFrom::kOut);
-  }
-}
-
-// Adds `count` tokens to what `rows` queries have accumulated in `out` [rows, value]. The queries lie in `q`
-// [rows, width], their keys in scratch.keys [count, width]; query i sees the first visible(i) of the tokens.
-template <class Visible>
-void attend_block(const TensorView& q, const TensorView& values, const TensorView& out, float scale,
-                  Visible&& visible, SoftmaxState* state, AttentionScratch& scratch) {
-  const int64_t rows = q.shape[0];
-  const int64_t count = values.shape[0];
-  const int64_t width = values.shape[1];
-  const TensorView scores = matrix(scratch.scores.data(), rows, count, kTokenBlock);
-  const TensorView part = view_of(scratch.part.data(), {rows, width});
-  vector_linear({.x = q, .w = view_of(scratch.keys.data(), {count, q.shape[1]}), .out = scores});
-  for (int64_t i = 0; i < rows; ++i) {
-    float* score = row_of<float>(scores, i);
-    scratch.factor[static_cast<size_t>(i)] = vector_softmax_block(score, visible(i), scale, state[i]);
-  }
-  for (int64_t i = 0; i < rows;) {
-    int64_t end = i + 1;
-    while (end < rows && (visible(end) == visible(i) || end - i < kUnevenQueries)) ++end;
-    weigh_values(scores.row_range(i, end - i), values, part.row_range(i, end - i),
-                 [&](int64_t j) { return visible(i + j); });
-    i = end;
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    vector_scale_add(row_of<float>(out, i), scratch.factor[static_cast<size_t>(i)], row_of<float>(part, i),
-                     width);
-  }
-}
-
-void divide_by_sums(const TensorView& out, const SoftmaxState* state) {
-  for (int64_t i = 0; i < out.shape[0]; ++i) vector_divide(row_of<float>(out, i), state[i].sum, out.shape[1]);
+  for (int64_t t = 0; t < count; ++t)
+    copy_cached(args.cache, cache_row(sequence, args.page_size, begin + t), 0, width, keys + t * width);
 }
 
 void attend_sequence(const MlaAbsorbedArgs& args, const PagedSequence& sequence, AttentionScratch& scratch) {
@@ -124,7 +49,7 @@ void attend_sequence(const MlaAbsorbedArgs& args, const PagedSequence& sequence,
       const TensorView values = matrix(scratch.keys.data(), visible, args.latent, width);
       attend_block(
           q_of(sequence.first_row + j), values, out_of(sequence.first_row + j), args.scale,
-          [&](int64_t) { return visible; }, scratch.state.data() + j * heads, scratch);
+          [&](int64_t) { return Range{0, visible}; }, scratch.state.data() + j * heads, scratch);
     }
   }
   for (int64_t j = 0; j < sequence.num_rows; ++j) {
@@ -155,7 +80,7 @@ void attend_rows(const MlaExpandedArgs& args, int64_t head, int64_t first, int64
     const int64_t skip = std::max<int64_t>(0, begin - first_position);  // rows that see none of the block
     attend_block(
         q.row_range(skip, rows - skip), values, out.row_range(skip, rows - skip), args.scale,
-        [&](int64_t i) { return std::min(count, first_position + skip + i + 1 - begin); },
+        [&](int64_t i) { return Range{0, std::min(count, first_position + skip + i + 1 - begin)}; },
         scratch.state.data() + skip, scratch);
   }
   divide_by_sums(out, scratch.state.data());

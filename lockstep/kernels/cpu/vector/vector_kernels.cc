@@ -29,6 +29,7 @@ class VectorKernels final : public Kernels {
   void linear(const LinearArgs& args) override {
     cpu::check(args);
     cpu::vector_linear(args);
+    cpu::add_bias(args);
   }
   void matmul(const MatmulArgs& args) override {
     cpu::check(args);
@@ -45,6 +46,10 @@ class VectorKernels final : public Kernels {
   void mla_expanded(const MlaExpandedArgs& args) override {
     cpu::check(args);
     cpu::vector_mla_expanded(args, attention_scratch_);
+  }
+  void gqa(const GqaArgs& args) override {
+    cpu::check(args);
+    cpu::vector_gqa(args, attention_scratch_);
   }
 
  private:

@@ -12,7 +12,7 @@ namespace lockstep::kernels::cpu {
 
 std::string_view vector_target();  // "avx512", "avx2", "sse4", "neon" or "portable"
 
-void vector_linear(const LinearArgs& args);
+void vector_linear(const LinearArgs& args);  // without the bias
 
 // Each output is one chain of fused multiply-adds over the inner dimension, ascending; kOut goes on with the
 // chain that ends in `out`, so that a product may be computed in pieces without a change of its bits.

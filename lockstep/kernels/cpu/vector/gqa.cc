@@ -1,0 +1,115 @@
+#include <algorithm>
+
+#include "lockstep/kernels/cpu/scalar_ops.h"
+#include "lockstep/kernels/cpu/vector/attention_block.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+// Query heads [begin, end) of a rank that share one key/value head, whose values begin at `column` of a
+// cached row.
+struct HeadGroup {
+  int64_t begin = 0, end = 0, column = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// Some rows of a sequence and the heads of one group: query i is head i mod size of row i / size.
+class GroupRun {
+ public:
+  GroupRun(const GqaArgs& args, const PagedSequence& sequence, const HeadGroup& heads, Range rows,
+           AttentionScratch& scratch)
+      : args_(args),
+        sequence_(sequence),
+        heads_(heads),
+        rows_(rows),
+        first_position_(int64_t{sequence.context} - sequence.num_rows + rows.begin),
+        head_dim_(args.q.shape[2]),
+        scratch_(scratch),
+        q_(view_of(scratch.queries.data(), {rows.size() * heads.size(), head_dim_})),
+        out_(view_of(scratch.outs.data(), {rows.size() * heads.size(), head_dim_})) {}
+
+  void run() {
+    for_each_query([&](int64_t query, int64_t row, int64_t head) {
+      std::copy_n(head_of(args_.q, row, head), head_dim_, row_of<float>(q_, query));
+      std::fill_n(row_of<float>(out_, query), head_dim_, 0.0f);
+    });
+    scratch_.state.assign(static_cast<size_t>(q_.shape[0]), {});
+    const int64_t end = first_position_ + rows_.size();  // of the tokens that any of the rows sees
+    for (int64_t begin = first_seen(first_position_) / kTokenBlock * kTokenBlock; begin < end;
+         begin += kTokenBlock) {
+      attend({begin, std::min(begin + kTokenBlock, end)});
+    }
+    divide_by_sums(out_, scratch_.state.data());
+    for_each_query([&](int64_t query, int64_t row, int64_t head) {
+      std::copy_n(row_of<float>(out_, query), head_dim_, head_of(args_.out, row, head));
+    });
+  }
+
+ private:
+  template <class Body>
+  void for_each_query(Body&& body) {
+    for (int64_t query = 0; query < q_.shape[0]; ++query)
+      body(query, sequence_.first_row + rows_.begin + query / heads_.size(),
+           heads_.begin + query % heads_.size());
+  }
+
+  int64_t first_seen(int64_t position) const {
+    return args_.window == 0 ? 0 : std::max<int64_t>(0, position + 1 - args_.window);
+  }
+
+  void attend(Range tokens) {
+    for (int64_t t = 0; t < tokens.size(); ++t) {
+      const int64_t row = cache_row(sequence_, args_.page_size, tokens.begin + t);
+      copy_cached(args_.k, row, heads_.column, head_dim_, scratch_.keys.data() + t * head_dim_);
+      copy_cached(args_.v, row, heads_.column, head_dim_, scratch_.values.data() + t * head_dim_);
+    }
+    // Rows before the block see none of it, nor do rows whose window begins behind it.
+    const int64_t skip = std::max<int64_t>(0, tokens.begin - first_position_);
+    int64_t stop = rows_.size();
+    while (stop > skip && first_seen(first_position_ + stop - 1) >= tokens.end) --stop;
+    const int64_t first = skip * heads_.size(), count = (stop - skip) * heads_.size();
+    attend_block(
+        q_.row_range(first, count), view_of(scratch_.values.data(), {tokens.size(), head_dim_}),
+        out_.row_range(first, count), args_.scale,
+        [&](int64_t i) {
+          const int64_t position = first_position_ + skip + i / heads_.size();
+          return Range{std::max<int64_t>(0, first_seen(position) - tokens.begin),
+                       std::min(tokens.size(), position + 1 - tokens.begin)};
+        },
+        scratch_.state.data() + first, scratch_);
+  }
+
+  const GqaArgs& args_;
+  const PagedSequence& sequence_;
+  const HeadGroup& heads_;
+  const Range rows_;
+  const int64_t first_position_, head_dim_;
+  AttentionScratch& scratch_;
+  const TensorView q_, out_;
+};
+
+void attend_group(const GqaArgs& args, const HeadGroup& heads, AttentionScratch& scratch) {
+  const int64_t row_block = std::max<int64_t>(1, kRowBlock / heads.size());
+  scratch.reserve(row_block * heads.size(), args.q.shape[2], args.q.shape[2]);
+  for (const PagedSequence& sequence : args.sequences) {
+    for (int64_t row = 0; row < sequence.num_rows; row += row_block) {
+      const Range rows{row, std::min<int64_t>(row + row_block, sequence.num_rows)};
+      GroupRun(args, sequence, heads, rows, scratch).run();
+    }
+  }
+}
+
+}  // namespace
+
+void vector_gqa(const GqaArgs& args, AttentionScratch& scratch) {
+  fill_zero(args.out);
+  const int64_t heads = args.q.shape[1];
+  for (int64_t begin = 0, column = 0; begin < heads; column += args.q.shape[2]) {
+    const int64_t before = begin == 0 ? args.first_in_group : 0;  // heads of the group that another rank has
+    const HeadGroup group{begin, std::min(heads, begin + args.group - before), column};
+    attend_group(args, group, scratch);
+    begin = group.end;
+  }
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,126 @@
+#include "lockstep/models/blocks/gqa.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::models {
+namespace {
+
+TensorView by_head(const TensorView& x, int64_t head_dim) {
+  return view_of(x.data, x.dtype, {x.rows(), x.cols() / head_dim, head_dim});
+}
+
+TensorView project(const TensorView& x, const TensorView& w, const TensorView& bias,
+                   const ForwardContext& context) {
+  const TensorView out = context.workspace.take({x.rows(), w.rows()});
+  context.kernels.linear({.x = x, .w = w, .out = out, .bias = bias});
+  return out;
+}
+
+// In place: the norm of every head, where there is one, then the rotation.
+void norm_and_rotate(const GqaConfig& config, const TensorView& heads, const TensorView& norm_weight,
+                     const RopeTables& rope, std::span<const int32_t> positions,
+                     const ForwardContext& context) {
+  const int64_t num_heads = heads.cols() / config.head_dim;
+  if (config.head_norm == GqaConfig::HeadNorm::kQueriesAndKeys) {
+    const TensorView each = view_of(heads.data, heads.dtype, {heads.rows() * num_heads, config.head_dim});
+    kernels::RmsNormArgs norm{.x = each, .weight = norm_weight, .eps = config.norm_eps, .out = each};
+    context.kernels.rms_norm(norm);
+  }
+  context.kernels.rope({.x = heads,
+                        .num_heads = static_cast<int>(num_heads),
+                        .head_stride = config.head_dim,
+                        .dim = config.rope,
+                        .positions = positions,
+                        .cos = rope.cos(),
+                        .sin = rope.sin(),
+                        .pairing = kernels::RopePairing::kHalf});
+}
+
+}  // namespace
+
+GqaConfig read_gqa(ConfigReader& reader, int hidden, float norm_eps, const GqaDefaults& defaults) {
+  constexpr int64_t kMost = 1 << 16;
+  GqaConfig gqa{.hidden = hidden, .norm_eps = norm_eps};
+  gqa.num_heads = static_cast<int>(reader.integer("num_attention_heads", 1, kMost));
+  gqa.num_kv_heads =
+      static_cast<int>(defaults.kv_heads == GqaDefaults::KvHeads::kRequired
+                           ? reader.integer("num_key_value_heads", 1, gqa.num_heads)
+                           : reader.integer_or("num_key_value_heads", gqa.num_heads, 1, gqa.num_heads));
+  if (gqa.num_heads % gqa.num_kv_heads != 0)
+    reader.refuse("num_key_value_heads",
+                  fmt::format("{} does not divide num_attention_heads {}", gqa.num_kv_heads, gqa.num_heads));
+  const int absent =
+      defaults.head_dim == GqaDefaults::HeadDim::k128 ? 128 : std::max(1, hidden / gqa.num_heads);
+  gqa.head_dim = static_cast<int>(reader.integer_or("head_dim", absent, 2, kMost));
+  gqa.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(gqa.head_dim)));
+  if (reader.flag_or("attention_bias", false)) gqa.bias = defaults.bias;
+  return gqa;
+}
+
+GqaHeads heads_of(const GqaConfig& config, Shard shard) {
+  GqaHeads heads{.query = shard.of(config.num_heads)};
+  if (heads.query.size() == 0) return heads;
+  const int group = config.group();
+  heads.kv = {heads.query.begin / group, (heads.query.end - 1) / group + 1};
+  heads.first_in_group = static_cast<int>(heads.query.begin % group);
+  return heads;
+}
+
+GqaWeights read_gqa_weights(WeightReader& reader, const std::string& prefix, const GqaConfig& config,
+                            Shard shard) {
+  using enum GqaConfig::Bias;
+  const GqaHeads heads = heads_of(config, shard);
+  const auto values_of = [&](Range range) {
+    return Range{range.begin * config.head_dim, range.end * config.head_dim};
+  };
+  const Range query = values_of(heads.query), kv = values_of(heads.kv);
+  const int64_t all_query = int64_t{config.num_heads} * config.head_dim;
+  const int64_t all_kv = int64_t{config.num_kv_heads} * config.head_dim;
+  GqaWeights weights{.first_in_group = heads.first_in_group};
+  weights.q = reader.matrix_rows(prefix + "q_proj.weight", all_query, config.hidden, query);
+  weights.k = reader.matrix_rows(prefix + "k_proj.weight", all_kv, config.hidden, kv);
+  weights.v = reader.matrix_rows(prefix + "v_proj.weight", all_kv, config.hidden, kv);
+  weights.o = reader.matrix_cols(prefix + "o_proj.weight", config.hidden, all_query, query);
+  if (config.bias != kNone) {
+    weights.q_bias = reader.vector_part(prefix + "q_proj.bias", all_query, query);
+    weights.k_bias = reader.vector_part(prefix + "k_proj.bias", all_kv, kv);
+    weights.v_bias = reader.vector_part(prefix + "v_proj.bias", all_kv, kv);
+  }
+  if (config.bias == kQkvo && shard.index == 0)
+    weights.o_bias = reader.vector(prefix + "o_proj.bias", config.hidden);
+  if (config.head_norm == GqaConfig::HeadNorm::kQueriesAndKeys) {
+    weights.q_norm = reader.vector(prefix + "q_norm.weight", config.head_dim);
+    weights.k_norm = reader.vector(prefix + "k_norm.weight", config.head_dim);
+  }
+  return weights;
+}
+
+TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const RopeTables& rope,
+                   const Batch& batch, const TensorView& keys, const TensorView& values, const TensorView& x,
+                   const ForwardContext& context) {
+  const std::vector<int32_t> positions = context.boundary.held(batch.positions);
+  const TensorView q = project(x, weights.q, weights.q_bias, context);
+  const TensorView k = project(x, weights.k, weights.k_bias, context);
+  const TensorView v = project(x, weights.v, weights.v_bias, context);
+  norm_and_rotate(config, q, weights.q_norm, rope, positions, context);
+  norm_and_rotate(config, k, weights.k_norm, rope, positions, context);
+  std::vector<kernels::PagedSequence> sequences(batch.prompts.begin(), batch.prompts.end());
+  sequences.insert(sequences.end(), batch.decodes.begin(), batch.decodes.end());
+  context.kernels.cache_write({.x = k, .sequences = sequences, .page_size = batch.page_size, .cache = keys});
+  context.kernels.cache_write(
+      {.x = v, .sequences = sequences, .page_size = batch.page_size, .cache = values});
+  const TensorView mixed = context.workspace.take({x.rows(), q.cols()});
+  context.kernels.gqa({.q = by_head(q, config.head_dim),
+                       .sequences = sequences,
+                       .page_size = batch.page_size,
+                       .k = keys,
+                       .v = values,
+                       .group = config.group(),
+                       .first_in_group = weights.first_in_group,
+                       .scale = config.scale,
+                       .out = by_head(mixed, config.head_dim)});
+  return project(mixed, weights.o, weights.o_bias, context);
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,37 @@
+#include "lockstep/models/decoder_config.h"
+
+namespace lockstep::models {
+
+DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults) {
+  constexpr int64_t kMost = 1 << 24;
+  DecoderConfig config;
+  config.num_layers = static_cast<int>(reader.integer("num_hidden_layers", 1, 1 << 12));
+  config.hidden = static_cast<int>(reader.integer("hidden_size", 1, kMost));
+  config.vocab = static_cast<int>(reader.integer("vocab_size", 1, kMost));
+  config.context_length = static_cast<int>(reader.integer("max_position_embeddings", 1, kMost));
+  config.dense_width = static_cast<int>(reader.integer("intermediate_size", 1, kMost));
+  config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", defaults.norm_eps, 0, 1));
+  config.head = reader.flag_or("tie_word_embeddings", false) ? DecoderConfig::Head::kTiedToEmbedding
+                                                             : DecoderConfig::Head::kOwn;
+  config.layers.assign(static_cast<size_t>(config.num_layers), planning::ModelShape::Ffn::kDense);
+  reader.require("hidden_act", reader.text_or("hidden_act", "silu"), {"silu"});
+  if (reader.object("quantization_config") != nullptr)
+    reader.refuse("quantization_config",
+                  "is there: quantized weights are not handled, use a bf16 checkpoint");
+  return config;
+}
+
+planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double num_attention_params) {
+  return {.hidden = config.hidden,
+          .vocab = config.vocab,
+          .num_heads = num_heads,
+          .layers = config.layers,
+          .dense_inter = config.dense_width,
+          .num_experts = config.moe.num_experts,
+          .top_k = config.moe.top_k,
+          .expert_inter = config.moe.expert_width,
+          .shared_inter = config.moe.shared_width,
+          .attention_params = num_attention_params};
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,30 @@
+#pragma once
+// What the configs of all decoder families say in the same words, and what planning must know of it.
+#include <vector>
+
+#include "lockstep/models/blocks/moe_ffn.h"
+#include "lockstep/models/config_reader.h"
+#include "lockstep/planning/stage.h"
+
+namespace lockstep::models {
+
+struct DecoderConfig {
+  int num_layers = 0, hidden = 0, vocab = 0, context_length = 0;
+  int dense_width = 0;
+  float norm_eps = 1e-6f;
+  enum class Head : uint8_t { kOwn, kTiedToEmbedding } head = Head::kOwn;
+  std::vector<planning::ModelShape::Ffn> layers;
+  MoeConfig moe;  // num_experts 0: all layers are dense
+};
+
+struct DecoderDefaults {
+  double norm_eps = 1e-6;  // where rms_norm_eps is absent
+};
+
+// Sizes and head, with all layers dense and no experts. Refuses other activations and quantized weights.
+DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
+
+// num_attention_params: weights of the attention of one layer.
+planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double num_attention_params);
+
+}  // namespace lockstep::models

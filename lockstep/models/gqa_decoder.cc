@@ -1,0 +1,89 @@
+#include "lockstep/models/gqa_decoder.h"
+
+#include "lockstep/models/decoder.h"
+
+namespace lockstep::models {
+namespace {
+
+// Attention of one layer. All layers share the config and the rope tables.
+class GqaMixer final : public Mixer {
+ public:
+  GqaMixer(const GqaConfig& config, std::shared_ptr<const RopeTables> rope, size_t layer, GqaWeights weights)
+      : config_(config), rope_(std::move(rope)), layer_(layer), weights_(weights) {}
+  TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const override {
+    return run_gqa(config_, weights_, *rope_, batch, batch.caches[2 * layer_], batch.caches[2 * layer_ + 1],
+                   x, context);
+  }
+
+ private:
+  const GqaConfig config_;
+  const std::shared_ptr<const RopeTables> rope_;
+  const size_t layer_;
+  const GqaWeights weights_;
+};
+
+class Description final : public ModelDescription {
+ public:
+  explicit Description(GqaDecoderConfig config) : config_(std::move(config)) {}
+  std::string_view family() const override { return config_.family; }
+  int context_length() const override { return config_.decoder.context_length; }
+
+  planning::ModelShape shape() const override {
+    const GqaConfig& attention = config_.attention;
+    return shape_of(
+        config_.decoder, attention.num_heads,
+        2.0 * attention.hidden * attention.head_dim * (attention.num_heads + attention.num_kv_heads));
+  }
+
+  std::vector<CacheNeed> cache_needs(const Shards& shards) const override {
+    const int64_t values =
+        heads_of(config_.attention, shards.attention).kv.size() * config_.attention.head_dim;
+    std::vector<CacheNeed> needs;
+    for (int layer = 0; layer < config_.decoder.num_layers; ++layer) {
+      needs.push_back({.layer = layer, .what = "keys", .values_per_token = values});
+      needs.push_back({.layer = layer, .what = "values", .values_per_token = values});
+    }
+    return needs;
+  }
+
+  Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
+    const auto rope = std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length);
+    return load_decoder(config_.decoder, checkpoint, shards,
+                        [&](WeightReader& reader, const std::string& prefix, int layer) {
+                          return std::make_unique<GqaMixer>(
+                              config_.attention, rope, static_cast<size_t>(layer),
+                              read_gqa_weights(reader, prefix, config_.attention, shards.attention));
+                        });
+  }
+
+ private:
+  const GqaDecoderConfig config_;
+};
+
+}  // namespace
+
+RopeConfig read_whole_rope(ConfigReader& reader, int head_dim) {
+  const RopeConfig rope = read_partial_rope(reader, head_dim, 1.0);
+  if (rope.dim != head_dim)
+    reader.refuse("partial_rotary_factor", "is below 1, which this family does not have");
+  return rope;
+}
+
+void refuse_sliding_window(ConfigReader& reader) {
+  if (reader.flag_or("use_sliding_window", false) && reader.has("sliding_window"))
+    reader.refuse("use_sliding_window", "true is not handled");
+  for (const std::string& type : reader.texts("layer_types"))
+    if (type != "full_attention") {
+      reader.refuse("layer_types", fmt::format("holds \"{}\", handled is full_attention", type));
+      return;
+    }
+}
+
+Result<std::unique_ptr<const ModelDescription>> describe_gqa_decoder(ConfigReader& reader,
+                                                                     GqaDecoderConfig config) {
+  config.attention.rope = config.rope.dim;
+  if (const Status status = reader.status(); !status) return status.error();
+  return std::unique_ptr<const ModelDescription>(std::make_unique<Description>(std::move(config)));
+}
+
+}  // namespace lockstep::models
