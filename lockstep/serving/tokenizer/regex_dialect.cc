@@ -21,7 +21,9 @@ constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
     {"letter", "L"},    {"uppercase_letter", "Lu"}, {"lowercase_letter", "Ll"},    {"mark", "M"},
     {"number", "N"},    {"decimal_number", "Nd"},   {"punctuation", "P"},          {"symbol", "S"},
     {"separator", "Z"}, {"space", "White_Space"},   {"white_space", "White_Space"}};
-// Oniguruma means the script itself where PCRE2's bare name also takes script extensions: hence "sc:".
+// Oniguruma means the script itself where PCRE2's bare name also takes script extensions: hence "sc:". Of
+// Arabic, Cyrillic, Devanagari and Myanmar the characters of four bytes that are newer than PCRE2's tables
+// are missed.
 constexpr std::string_view kScripts[] = {
     "Han",      "Hiragana", "Katakana", "Hangul", "Bopomofo",   "Latin",    "Greek",
     "Cyrillic", "Armenian", "Hebrew",   "Arabic", "Devanagari", "Bengali",  "Tamil",
