@@ -1,5 +1,6 @@
 #pragma once
-// Character properties of Unicode 14 that do not follow from the general category, which is all that utf8proc gives.
+// Character properties of Unicode 14 that do not follow from the general category, which is all that utf8proc
+// gives.
 #include <array>
 
 namespace lockstep::serving::jinja {

@@ -17,7 +17,7 @@ namespace lockstep::serving {
 
 struct RenderLimits {
   uint64_t max_steps = 10'000'000;             // evaluations, and one more for each 64 bytes that are handled
-  int max_depth = 1000;                        // of evaluation (nested calls and blocks) and of nested values
+  int max_depth = 1000;                        // of evaluation: nested calls, blocks and expressions
   size_t max_output_bytes = size_t{16} << 20;  // of the rendered text
   size_t max_memory_bytes = size_t{128} << 20;  // alive at once in values and captured text
   std::time_t now = 0;                          // what strftime_now() prints, in local time

@@ -18,7 +18,8 @@ struct FilterEntry {
 
 const FilterEntry* find_filter(std::string_view name);
 
-// What Python's generators do: `fill` adds items, and an error of it waits behind them until somebody asks for more.
+// What Python's generators do: `fill` adds items, and an error of it waits behind them until somebody asks
+// for more.
 Value generate(Heap& heap, const std::function<void(Values& items)>& fill);
 
 // One table a file.

@@ -64,7 +64,7 @@ void Heap::require_room(Integer count, size_t each) const {
 }
 
 void Heap::require_height(int height) const {
-  if (height > limits_.max_depth) fail("values are nested deeper than {} levels", limits_.max_depth);
+  if (height > kMaxValueDepth) fail("values are nested deeper than {} levels", kMaxValueDepth);
 }
 
 Charge Heap::charge(size_t num_bytes) {

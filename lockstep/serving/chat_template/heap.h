@@ -25,6 +25,10 @@ struct Failure {
   Cause cause = Cause::kTemplate;
 };
 
+// Of lists in lists: bounds the stack that printing, comparing and destroying values take. JSON documents
+// stay below.
+inline constexpr int kMaxValueDepth = 256;
+
 class Heap {
  public:
   explicit Heap(const RenderLimits& limits);

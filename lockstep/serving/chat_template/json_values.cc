@@ -11,8 +11,7 @@ Value text_of(Heap& heap, const std::string& text) {
 
 Value convert(Heap& heap, const Json& document, int depth) {
   heap.step();
-  if (depth > heap.limits().max_depth)
-    heap.fail("the variables are nested deeper than {} levels", heap.limits().max_depth);
+  if (depth > kMaxValueDepth) heap.fail("the variables are nested deeper than {} levels", kMaxValueDepth);
   switch (document.type()) {
     case Json::value_t::boolean:
       return Value::boolean(document.get<bool>());

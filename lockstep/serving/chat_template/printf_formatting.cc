@@ -32,7 +32,8 @@ class Printf {
  private:
   // Python takes anything that can be subscripted, but tuples and texts, for a mapping.
   bool is_mapping() const {
-    return arguments_.is(Kind::kUndefined) || arguments_.is(Kind::kDict) || arguments_.is(Kind::kList) || arguments_.is(Kind::kRange);
+    return arguments_.is(Kind::kUndefined) || arguments_.is(Kind::kDict) || arguments_.is(Kind::kList) ||
+           arguments_.is(Kind::kRange);
   }
   size_t num_positional() const { return arguments_.is(Kind::kTuple) ? arguments_.items().size() : 1; }
 

@@ -15,6 +15,9 @@ namespace lockstep::serving::jinja {
 namespace {
 
 constexpr size_t kFlushBytes = 4096;
+// The items of the deepest value, and what a view adds. Only namespaces, which can hold themselves, are
+// deeper.
+constexpr int kMaxPrintDepth = kMaxValueDepth + 4;
 
 void append_quoted_char(std::string& quoted, char32_t c, char quote) {
   if (c == U'\\' || c == static_cast<char32_t>(quote)) {
@@ -58,8 +61,8 @@ class Representation {
 
   void write(const Value& value) {
     out_.heap().step();
-    if (++depth_ > out_.heap().limits().max_depth)
-      out_.heap().fail("values are nested deeper than {} levels", out_.heap().limits().max_depth);
+    if (++depth_ > kMaxPrintDepth)
+      out_.heap().fail("values are nested deeper than {} levels", kMaxPrintDepth);
     write_kind(value);
     --depth_;
   }
@@ -166,7 +169,8 @@ class Representation {
         return;
       }
       case Kind::kMacro:
-        out_ += macro_name(value).empty() ? "<Macro anonymous>" : fmt::format("<Macro '{}'>", macro_name(value));
+        out_ +=
+            macro_name(value).empty() ? "<Macro anonymous>" : fmt::format("<Macro '{}'>", macro_name(value));
         return;
       case Kind::kMethod: {
         const BoundMethod& method = *value.ref<std::shared_ptr<const BoundMethod>>();
