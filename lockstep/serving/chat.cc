@@ -134,6 +134,8 @@ void ChatModel::probe_template() {
     log_warning("the chat template does not render a single user message: {}", plain.error().message);
   input.tools = probe_tools();
   const auto rendered = template_->render(variables_for(input));
+  call_form_ = find_call_form(
+      [&](const Json& messages) { return template_->render(variables_for({.messages = messages})); });
   template_prints_tools_ = rendered.ok() && rendered->find(kProbeName) != std::string::npos;
 }
 
@@ -155,6 +157,7 @@ Result<EncodedChat> ChatModel::encode_chat(const ChatInput& input) const {
   if (!input.tools.is_null() && tools_ == tool_parsing::Format::kNone)
     return invalid_argument("tools", "this model has no form of calls that is known here; leave 'tools' out");
   ChatInput hidden = input;
+  apply_call_form(call_form_, hidden.messages);
   ControlText control(spellings_);
   for (Json& message : hidden.messages)
     if (message.value("role", "") != "assistant") control.hide(message);

@@ -18,6 +18,7 @@
 
 #include "lockstep/base/check.h"
 #include "lockstep/base/json.h"
+#include "lockstep/serving/call_form.h"
 #include "lockstep/serving/chat_template/chat_template.h"
 #include "lockstep/serving/control_text.h"
 #include "lockstep/serving/reply_parser.h"
@@ -33,8 +34,8 @@ struct ChatOptions {
 };
 
 struct ChatInput {
-  Json messages;                          // objects with role, content, ... as templates expect them
-  Json tools;                             // an array of tools in OpenAI's form, or null
+  Json messages;  // OpenAI's, or as templates expect them: a call's arguments are an object or its text
+  Json tools;     // an array of tools in OpenAI's form, or null
   Json template_kwargs = Json::object();  // further variables of the template
   bool add_generation_prompt = true;
 };
@@ -95,6 +96,7 @@ class ChatModel {
   reasoning::Format reasoning_ = reasoning::Format::kNone;
   tool_parsing::Format tools_ = tool_parsing::Format::kNone;
   bool template_prints_tools_ = false;
+  CallForm call_form_;
 };
 
 }  // namespace lockstep::serving

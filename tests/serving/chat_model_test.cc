@@ -156,6 +156,30 @@ TEST_F(OwnFolder, ToolsAreDescribedWhereTheTemplateDoesNot) {
   EXPECT_TRUE(with_system->text.starts_with("Be brief.\n\n")) << with_system->text;
 }
 
+// As DeepSeek-V3's published template does it: calls only where the content is null, and the arguments' own
+// text.
+TEST_F(OwnFolder, CallsComeInTheFormThatTheTemplateWants) {
+  write("chat_template.jinja",
+        "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}{{ c.function.name + "
+        "'(' + c.function.arguments "
+        "+ ')' }}{% endfor %}{% else %}{{ m.content }};{% endif %}{% endfor %}");
+  const auto call = [](const Json& content, const Json& arguments) {
+    const Json function = {{"name", "f"}, {"arguments", arguments}};
+    return Json::array({{{"role", "assistant"},
+                         {"content", content},
+                         {"tool_calls", Json::array({{{"type", "function"}, {"function", function}}})}}});
+  };
+  const ChatModel model = load();
+  EXPECT_EQ(model.encode_chat({.messages = call("", "{\"a\":  1}")})->text, "f({\"a\":  1})");
+  EXPECT_EQ(model.encode_chat({.messages = call(nullptr, {{"a", 1}})})->text, "f({\"a\":1})");
+  write("chat_template.jinja",
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ "
+        "c.function.arguments.a or 'none' }})"
+        "{% endfor %}{% endfor %}");
+  EXPECT_EQ(load().encode_chat({.messages = call("", "{\"a\":  1}")})->text, "f(1)");
+  EXPECT_EQ(load().encode_chat({.messages = call("x", "not JSON")})->text, "xf(none)");
+}
+
 TEST_F(OwnFolder, WithoutATemplateThereIsNoChat) {
   const ChatModel model = load();
   EXPECT_FALSE(model.has_template());

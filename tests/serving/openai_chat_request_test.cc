@@ -247,7 +247,7 @@ TEST(ChatMessages, BecomeWhatTemplatesExpect) {
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "What is 1 + 2?", "name": "ann"},
     {"role": "assistant", "content": null, "tool_calls": [
-      {"type": "function", "id": "call_1", "function": {"name": "calc", "arguments": {"e": "1 + 2"}}},
+      {"type": "function", "id": "call_1", "function": {"name": "calc", "arguments": "{\"e\": \"1 + 2\"}"}},
       {"type": "function", "id": "call_2", "function": {"name": "calc", "arguments": "not JSON"}}],
      "reasoning_content": "I call the tool."},
     {"role": "tool", "content": "3", "tool_call_id": "call_1"},

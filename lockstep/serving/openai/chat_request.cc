@@ -12,8 +12,13 @@ constexpr int kMaxTopLogprobs = 20;  // OpenAI's limit
 constexpr std::string_view kOwnVariables[] = {"messages", "tools", "add_generation_prompt", "bos_token",
                                               "eos_token"};
 
+constexpr size_t kMaxTemplateKwargs = 256;
+
 void read_template_kwargs(Fields& fields, ChatRequest& request) {
   if (const Json* kwargs = fields.object("chat_template_kwargs")) {
+    if (kwargs->size() > kMaxTemplateKwargs)
+      return fields.refuse("chat_template_kwargs", fmt::format("holds {} variables; at most {} are allowed",
+                                                               kwargs->size(), kMaxTemplateKwargs));
     for (const auto& [key, value] : kwargs->items())
       if (std::find(std::begin(kOwnVariables), std::end(kOwnVariables), key) != std::end(kOwnVariables))
         fields.refuse("chat_template_kwargs." + key,

@@ -46,18 +46,13 @@ Json read_content(Fields& message) {
   return joined;
 }
 
-// The text of a JSON object as that object; any other text as it is.
 Json read_arguments(Fields& function) {
   const Json* arguments = function.find("arguments");
   if (arguments == nullptr) return Json::object();
-  if (arguments->is_object()) return *arguments;
-  if (!arguments->is_string()) {
+  if (!arguments->is_object() && !arguments->is_string())
     function.refuse("arguments",
                     fmt::format("must be a string that holds JSON, not {}", kind_of(*arguments)));
-    return {};
-  }
-  auto parsed = parse_json(arguments->get_ref<const std::string&>());
-  return parsed.ok() && parsed->is_object() ? std::move(*parsed) : *arguments;
+  return *arguments;
 }
 
 Json read_tool_call(Fields& call) {
@@ -81,6 +76,9 @@ Json read_tool_call(Fields& call) {
 void read_tool_calls(Fields& message, Json& out) {
   const Json* calls = message.array("tool_calls");
   if (calls == nullptr || calls->empty()) return;
+  if (calls->size() > kMaxToolCalls)
+    return message.refuse(
+        "tool_calls", fmt::format("holds {} calls; at most {} are allowed", calls->size(), kMaxToolCalls));
   Json read = Json::array();
   for (size_t i = 0; i < calls->size() && message.ok(); ++i) {
     Fields call((*calls)[i], fmt::format("{}[{}]", message.path_of("tool_calls"), i));

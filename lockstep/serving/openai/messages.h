@@ -9,14 +9,13 @@
 namespace lockstep::serving::openai {
 
 inline constexpr size_t kMaxMessages = 16384;
+inline constexpr size_t kMaxToolCalls = 256;  // of one message
 
 // What comes back, message by message:
-//   role        "developer" becomes "system", which is what templates know
-//   content     the text parts of an array joined without anything between; null stays null, absent becomes
-//   null tool_calls  {"type", "id", "function": {"name", "arguments"}}, arguments that are the text of a JSON
-//   object as that
-//               object; an empty list is left out
-//   reasoning_content, tool_call_id, name   as they are
+//   role: "developer" becomes "system", which is what templates know
+//   content: the text parts of an array joined without anything between; null stays null, absent becomes null
+//   tool_calls: {"type", "id", "function": {"name", "arguments"}}; an empty list is left out
+//   reasoning_content, tool_call_id, name: as they are
 // Results of tools are put in the order of the calls that they answer, because most templates print no ids.
 // Errors name the place, such as messages[2].content.
 Result<Json> read_messages(const Json& messages);

@@ -1,0 +1,60 @@
+#include "lockstep/serving/call_form.h"
+
+#include <string>
+#include <utility>
+
+namespace lockstep::serving {
+namespace {
+
+constexpr const char* kProbeName = "lockstep_probe_call";
+
+Json probe_messages() {
+  return Json::array(
+      {{{"role", "user"}, {"content", "Hello"}},
+       {{"role", "assistant"},
+        {"content", ""},
+        {"tool_calls", Json::array({{{"type", "function"},
+                                     {"id", "call_000000000"},
+                                     {"function", {{"name", kProbeName}, {"arguments", {{"a", 1}}}}}}})}},
+       {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "call_000000000"}}});
+}
+
+void apply_to_arguments(CallForm::Arguments wanted, Json& arguments) {
+  if (wanted == CallForm::Arguments::kText) {
+    if (!arguments.is_string()) arguments = to_text(arguments);
+    return;
+  }
+  if (!arguments.is_string()) return;
+  auto parsed = parse_json(arguments.get_ref<const std::string&>());
+  if (parsed.ok() && parsed->is_object()) arguments = std::move(*parsed);
+}
+
+}  // namespace
+
+CallForm find_call_form(const std::function<Result<std::string>(const Json& messages)>& render) {
+  for (const auto content : {CallForm::EmptyContent::kKept, CallForm::EmptyContent::kNull}) {
+    for (const auto arguments : {CallForm::Arguments::kObject, CallForm::Arguments::kText}) {
+      const CallForm form{arguments, content};
+      Json messages = probe_messages();
+      apply_call_form(form, messages);
+      const auto rendered = render(messages);
+      if (rendered.ok() && rendered->find(kProbeName) != std::string::npos) return form;
+    }
+  }
+  return {};
+}
+
+void apply_call_form(const CallForm& form, Json& messages) {
+  for (Json& message : messages) {
+    if (!message.is_object() || !message.contains("tool_calls") || !message["tool_calls"].is_array())
+      continue;
+    for (Json& call : message["tool_calls"])
+      if (call.is_object() && call.contains("function") && call["function"].is_object() &&
+          call["function"].contains("arguments"))
+        apply_to_arguments(form.arguments, call["function"]["arguments"]);
+    const bool is_empty = message.contains("content") && message["content"] == "";
+    if (is_empty && form.empty_content == CallForm::EmptyContent::kNull) message["content"] = nullptr;
+  }
+}
+
+}  // namespace lockstep::serving
