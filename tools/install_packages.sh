@@ -9,7 +9,7 @@
 set -euo pipefail
 
 # tool:package means that any program of that name on the PATH will do; a plain name is a package.
-build=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config make:make ccache:ccache curl:curl python3:python3
+build=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config make:make ccache:ccache curl:curl python3:python3 python3-venv
   nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libhwy-dev libgtest-dev libgmock-dev)
 declare -A sets=(
   [build]="${build[*]}"

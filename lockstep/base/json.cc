@@ -1,38 +1,39 @@
 #include "lockstep/base/json.h"
 
-#include <set>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
-// Counts depth and looks for duplicate keys; refuses by returning false, which ends the parse.
-class LimitedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
-  using Base = nlohmann::detail::json_sax_dom_parser<Json>;
-
+// Builds the document while it counts depth and looks for duplicate keys; refuses by returning false, which
+// ends the parse. nlohmann's own builder searches an ordered object for every key that it adds, so a hostile
+// object would take quadratic time; here keys are known to be new and are appended.
+class LimitedBuilder {
  public:
-  LimitedSax(Json& document, const JsonLimits& limits) : Base(document, false), limits_(limits) {}
+  LimitedBuilder(Json& document, const JsonLimits& limits) : document_(document), limits_(limits) {}
 
-  bool start_object(std::size_t elements) {
-    keys_.emplace_back();
-    return enter() && Base::start_object(elements);
-  }
-  bool end_object() {
-    keys_.pop_back();
-    --depth_;
-    return Base::end_object();
-  }
-  bool start_array(std::size_t elements) { return enter() && Base::start_array(elements); }
-  bool end_array() {
-    --depth_;
-    return Base::end_array();
-  }
+  bool null() { return place(nullptr); }
+  bool boolean(bool value) { return place(value); }
+  bool number_integer(Json::number_integer_t value) { return place(value); }
+  bool number_unsigned(Json::number_unsigned_t value) { return place(value); }
+  bool number_float(Json::number_float_t value, const std::string& /*text*/) { return place(value); }
+  bool string(std::string& value) { return place(std::move(value)); }
+  bool binary(Json::binary_t& /*value*/) { return false; }  // no such thing in text
+
+  bool start_object(std::size_t /*elements*/) { return open(Json::object()); }
+  bool start_array(std::size_t /*elements*/) { return open(Json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
   bool key(std::string& name) {
-    if (!keys_.back().insert(name).second) {
+    if (!open_.back().keys.insert(name).second) {
       refusal = fmt::format("the key \"{}\" stands twice in one object", name);
       return false;
     }
-    return Base::key(name);
+    open_.back().key = std::move(name);
+    return true;
   }
   template <class Exception>
   bool parse_error(std::size_t position, const std::string& /*last_token*/, const Exception& why) {
@@ -43,14 +44,46 @@ class LimitedSax : public nlohmann::detail::json_sax_dom_parser<Json> {
   std::string refusal;
 
  private:
-  bool enter() {
-    if (++depth_ <= limits_.max_depth) return true;
-    refusal = fmt::format("nested deeper than {} levels", limits_.max_depth);
-    return false;
+  // An object or array that is being filled. Its address is good: nothing is added to what holds it
+  // meanwhile.
+  struct Open {
+    Json* value = nullptr;
+    std::string key;  // of the next value
+    std::unordered_set<std::string> keys;
+  };
+  using Members = std::vector<std::pair<const std::string, Json>>;  // what an ordered object is made of
+
+  Json* add(Json value) {
+    if (open_.empty()) {
+      document_ = std::move(value);
+      return &document_;
+    }
+    Open& holder = open_.back();
+    if (holder.value->is_array()) return &holder.value->emplace_back(std::move(value));
+    Members& members = holder.value->get_ref<Json::object_t&>();
+    return &members.emplace_back(std::move(holder.key), std::move(value)).second;
   }
+  bool place(Json value) {
+    add(std::move(value));
+    return true;
+  }
+  bool open(Json empty) {
+    if (static_cast<int>(open_.size()) == limits_.max_depth) {
+      refusal = fmt::format("nested deeper than {} levels", limits_.max_depth);
+      return false;
+    }
+    Json* value = add(std::move(empty));
+    open_.push_back({.value = value});
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json& document_;
   const JsonLimits& limits_;
-  int depth_ = 0;
-  std::vector<std::set<std::string>> keys_;
+  std::vector<Open> open_;
 };
 
 }  // namespace
@@ -60,8 +93,8 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
     return invalid_argument("", "JSON of {} bytes is larger than the limit of {} bytes", text.size(),
                             limits.max_bytes);
   Json root;
-  LimitedSax sax(root, limits);
-  if (!Json::sax_parse(text, &sax)) return invalid_argument("", "{}", sax.refusal);
+  LimitedBuilder builder(root, limits);
+  if (!Json::sax_parse(text, &builder)) return invalid_argument("", "{}", builder.refusal);
   return root;
 }
 

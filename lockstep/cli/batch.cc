@@ -66,7 +66,9 @@ BatchResult run_batch(runtime::Engine& engine, std::vector<runtime::Request> req
       if (id) {
         ids.push_back(*id);
       } else {
-        board->answers[index] = {.finish = runtime::FinishReason::kError, .error = id.error().message};
+        board->answers[index] = {.finish = runtime::FinishReason::kError,
+                                 .error = id.error().message,
+                                 .error_code = id.error().code};
         ++board->num_done;
       }
     }

@@ -12,7 +12,8 @@ struct Answer {
   runtime::FinishReason finish = runtime::FinishReason::kNotFinished;
   std::optional<int32_t> stop_token_id;
   std::optional<runtime::PromptScores> scores;
-  std::string error;  // kError, or why the engine did not accept it
+  std::string error;                            // kError, or why the engine did not accept it
+  ErrorCode error_code = ErrorCode::kInternal;  // kInternal: it was accepted and failed
 };
 
 struct BatchResult {

@@ -1,6 +1,9 @@
 #include "lockstep/cli/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 namespace lockstep::cli {
 namespace {
@@ -8,6 +11,19 @@ namespace {
 constexpr const char* kParallel = "Parallelism";
 constexpr const char* kCapacity = "Capacity";
 constexpr const char* kSampling = "Sampling";
+
+// CLI11's own range lets NaN through.
+CLI::Validator seconds_from(double least) {
+  static constexpr double kDay = 86400;
+  return CLI::Validator(
+      [least](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool good = end != text.c_str() && *end == '\0' && value >= least && value <= kDay;
+        return good ? std::string() : fmt::format("{} is not between {} and {} seconds", text, least, kDay);
+      },
+      fmt::format("SECONDS from {}", least));
+}
 
 void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
   app.add_option("--tp-size,--tp", flags.tp_size, "Ranks")->group(kParallel);
@@ -68,7 +84,7 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
   app.add_option("--collective-timeout", config.deadline_seconds,
                  "Seconds that a rank waits for others before the engine gives up")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 86400.0))
+      ->check(seconds_from(0.001))
       ->group(kCapacity);
 }
 
@@ -177,7 +193,7 @@ struct CommandLine {
     sub.add_option("--drain-seconds", values.drain_seconds,
                    "After SIGTERM running requests may go on for so long")
         ->capture_default_str()
-        ->check(CLI::Range(0.0, 86400.0));
+        ->check(seconds_from(0.0));
   }
 
   void add_generate() {

@@ -87,6 +87,10 @@ int finish(const BatchResult& result, std::vector<Reply>& replies, const std::ve
     failed = true;
     fmt::print(stderr, "lockstep: prompt {}: {}\n", i + 1, result.answers[i].error);
   }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "lockstep: the answers could not be written to standard output\n");
+    return kFailed;
+  }
   if (result.interrupted) return kInterrupted;
   return failed ? kFailed : kOk;
 }

@@ -39,7 +39,7 @@ int run(const ScoreCommand& command) {
   if (result.interrupted) return kInterrupted;
   const Answer& answer = result.answers.front();
   if (answer.finish == runtime::FinishReason::kError)
-    return report(invalid_argument("--ids", "{}", answer.error));
+    return report({answer.error_code, answer.error, "--ids"});
   fmt::print("{}\n", to_text(to_json(answer, command.top)));
   return kOk;
 }

@@ -1,4 +1,5 @@
 // lockstep serve: the engine behind the HTTP API until SIGINT or SIGTERM, which drain.
+#include <cmath>
 #include <cstdio>
 #include <sstream>
 #include <thread>
@@ -63,12 +64,13 @@ int run(const ServeCommand& command) {
   if (!engine) return report(engine.error());
   if (stop.load() != 0) return kInterrupted;
   auto server = serving::ApiServer::make(
-      **engine, {.host = command.host,
-                 .port = command.port,
-                 .served_model_name = command.engine.served_name,
-                 .api_keys = *std::move(keys),
-                 .chat = chat,
-                 .drain_timeout = std::chrono::seconds(static_cast<int64_t>(command.drain_seconds))});
+      **engine,
+      {.host = command.host,
+       .port = command.port,
+       .served_model_name = command.engine.served_name,
+       .api_keys = *std::move(keys),
+       .chat = chat,
+       .drain_timeout = std::chrono::seconds(static_cast<int64_t>(std::ceil(command.drain_seconds)))});
   if (!server) return report(server.error());
   log_info("serving {} at {} (chat page at /, API at /v1, plan at /plan)", (*engine)->model().name,
            address_of(command.host, (*server)->port()));
@@ -83,13 +85,12 @@ int run(const ServeCommand& command) {
   (*server)->run();
   watcher.request_stop();
   watcher.join();
+  // A failed engine leaves the server answering /health with the reason until it is told to stop.
   const runtime::Health health = (*engine)->health();
-  if (stop.load() == 0 && !health.serving) {
-    fmt::print(stderr, "lockstep: the engine failed: {}\n", health.reason);
-    return kFailed;
-  }
   log_info("stopped");
-  return kOk;
+  if (health.serving) return kOk;
+  fmt::print(stderr, "lockstep: the engine had failed: {}\n", health.reason);
+  return kFailed;
 }
 
 }  // namespace lockstep::cli

@@ -285,14 +285,28 @@ void Boundary::fused(const Step& step) {
 // Rare: remember every row of this replica that is not finite and the edge after which it was first seen.
 void Boundary::note_non_finite(int64_t first_row) {
   const auto& grid = parts_.plans.grid;
-  if (row_set_ == RowSet::kWanted) return;
+  const int replica = grid.replica_of(parts_.rank);
+  const auto& wanted = step_plan_->counts[static_cast<size_t>(replica)].logit_rows;
   for (const Segment& segment : planning::segments_of(layout_, parts_.rank, grid, counts())) {
-    if (grid.replica_of(segment.home) != grid.replica_of(parts_.rank)) continue;
+    if (grid.replica_of(segment.home) != replica) continue;
     const int64_t place = segment.home % grid.shape().attention_tp;
-    for (int64_t row = 0; row < segment.num_rows; ++row)
-      if (segment.first_row + row >= first_row && !row_is_finite(residual_, segment.first_row + row))
-        non_finite_.try_emplace(static_cast<int32_t>(place * segment.num_rows + row), edge_);
+    const int64_t before = row_set_ == RowSet::kWanted ? first_wanted_of(segment.home) : 0;
+    for (int64_t row = 0; row < segment.num_rows; ++row) {
+      if (segment.first_row + row < first_row || row_is_finite(residual_, segment.first_row + row)) continue;
+      const int64_t of_replica = row_set_ == RowSet::kWanted ? wanted[static_cast<size_t>(before + row)]
+                                                             : place * segment.num_rows + row;
+      non_finite_.try_emplace(static_cast<int32_t>(of_replica), edge_);
+    }
   }
+}
+
+// The place in its replica's logit_rows of the first wanted row at this home.
+int64_t Boundary::first_wanted_of(int home) const {
+  int64_t before = 0;
+  const int width = parts_.plans.grid.shape().attention_tp;
+  for (int other = home - home % width; other < home; ++other)
+    before += step_plan_->logit_rows_per_home[static_cast<size_t>(other)];
+  return before;
 }
 
 std::optional<NonFinite> Boundary::non_finite(int32_t first_row, int32_t last_row) const {

@@ -27,7 +27,7 @@ struct NormWeights {
   float eps = 1e-6f;
 };
 
-// What a stage is handed. Views are good until the next call of the boundary.
+// What a stage is handed. Views are good until the next enter().
 struct Rows {
   TensorView x;                    // [rows, hidden] f32
   std::span<const uint8_t> valid;  // [rows]; 0 is padding, which routes nowhere
@@ -98,6 +98,7 @@ class Boundary {
   void fused(const planning::Step& step);
   void refresh_valid();
   void note_non_finite(int64_t first_row);
+  int64_t first_wanted_of(int home) const;
   TensorView& of(planning::Value value) { return value == planning::Value::kHidden ? hidden_ : residual_; }
   planning::Layout& layout_of(planning::Value value) {
     return value == planning::Value::kHidden ? layout_ : residual_layout_;

@@ -2,6 +2,8 @@
 // chunks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/equivalence/configurations.h"
 #include "tests/equivalence/run_requests.h"
 
@@ -11,10 +13,9 @@ namespace {
 constexpr const char* kModel = "models/tutor-deepseek-v3";
 constexpr int kMaxTokens = kSanitized ? 8 : 48;
 
-std::vector<std::vector<int32_t>> prompts() {
+std::vector<std::vector<int32_t>> prompts(const char* golden = "tests/golden/tutor-deepseek-v3/golden.json") {
   std::vector<std::vector<int32_t>> found;
-  for (const Json& entry : read_json_file("tests/golden/tutor-deepseek-v3/golden.json"))
-    found.push_back(entry.at("input_ids"));
+  for (const Json& entry : read_json_file(golden)) found.push_back(entry.at("input_ids"));
   if (kSanitized) found.resize(3);
   return found;
 }
@@ -23,14 +24,49 @@ runtime::EngineConfig config_of(planning::ParallelFlags flags) {
   return {.model_directory = repository(kModel), .parallel = std::move(flags)};
 }
 
+// Not only the tokens: the logits of every prompt position are bit for bit the same in other chunks.
+void expect_chunks_leave_no_trace(const runtime::EngineConfig& config,
+                                  const std::vector<std::vector<int32_t>>& prompts) {
+  std::optional<std::vector<Outcome>> expected;
+  for (const int chunk : {512, 1, 7}) {
+    runtime::EngineConfig chunked = config;
+    chunked.parallel.chunked_prefill_size = chunk;
+    const auto engine = start(chunked);
+    std::vector<runtime::Request> requests;
+    for (const auto& prompt : prompts) {
+      requests.push_back(greedy(prompt, 16));
+      requests.back().prompt_top_logits = 4;
+    }
+    auto outcomes = run_all(*engine, requests);
+    if (!expected) {
+      expected = std::move(outcomes);
+      continue;
+    }
+    for (size_t at = 0; at < outcomes.size(); ++at) {
+      EXPECT_EQ(outcomes[at].ids, (*expected)[at].ids) << "chunks of " << chunk;
+      ASSERT_TRUE(outcomes[at].scores.has_value()) << outcomes[at].error;
+      EXPECT_EQ(outcomes[at].scores->last_logits, (*expected)[at].scores->last_logits)
+          << "chunks of " << chunk;
+      EXPECT_EQ(outcomes[at].scores->top_logits, (*expected)[at].scores->top_logits) << "chunks of " << chunk;
+    }
+  }
+}
+
 // Of every kind one; the golden tests and the eval run over all.
 std::vector<NamedFlags> some_configurations() {
+  const std::vector<std::string> chosen =
+      kSanitized
+          ? std::vector<std::string>{"scattered_dense_fusion_odd_limit", "fixed_geometry_dense1_dphead"}
+          : std::vector<std::string>{"one_rank",
+                                     "dp2_ep2_dispatch_dense1_dphead",
+                                     "tp4_ep2_dispatch_dense2",
+                                     "scattered_dense_fusion_odd_limit",
+                                     "fixed_geometry_dense1_dphead",
+                                     "tp4_dp2_gather_dense4",
+                                     "tp8_dp4_ep2_experts_tp4_dense2"};
   std::vector<NamedFlags> some;
-  for (const NamedFlags& named : configurations())
-    for (const char* name : {"one_rank", "dp2_ep2_dispatch_dense1_dphead", "tp4_ep2_dispatch_dense2",
-                             "scattered_dense_fusion_odd_limit", "fixed_geometry_dense1_dphead",
-                             "tp4_dp2_gather_dense4", "tp8_dp4_ep2_experts_tp4_dense2"})
-      if (named.name == name) some.push_back(named);
+  for (const NamedFlags& named : all_configurations())
+    if (std::find(chosen.begin(), chosen.end(), named.name) != chosen.end()) some.push_back(named);
   return some;
 }
 
@@ -85,32 +121,7 @@ TEST_P(SameText, WithVeryUnequalReplicas) {
     EXPECT_EQ(outcomes[at].ids, expected[at % all.size()]) << "request " << at;
 }
 
-// Not only the tokens: the logits of every prompt position are bit for bit the same in other chunks.
-TEST_P(SameText, InOtherChunkSizes) {
-  std::optional<std::vector<Outcome>> expected;
-  for (const int chunk : {512, 1, 7}) {
-    planning::ParallelFlags flags = GetParam().flags;
-    flags.chunked_prefill_size = chunk;
-    const auto engine = start(config_of(flags));
-    std::vector<runtime::Request> requests;
-    for (const auto& prompt : prompts()) {
-      requests.push_back(greedy(prompt, 16));
-      requests.back().prompt_top_logits = 4;
-    }
-    auto outcomes = run_all(*engine, requests);
-    if (!expected) {
-      expected = std::move(outcomes);
-      continue;
-    }
-    for (size_t at = 0; at < outcomes.size(); ++at) {
-      EXPECT_EQ(outcomes[at].ids, (*expected)[at].ids) << "chunks of " << chunk;
-      ASSERT_TRUE(outcomes[at].scores.has_value()) << outcomes[at].error;
-      EXPECT_EQ(outcomes[at].scores->last_logits, (*expected)[at].scores->last_logits)
-          << "chunks of " << chunk;
-      EXPECT_EQ(outcomes[at].scores->top_logits, (*expected)[at].scores->top_logits) << "chunks of " << chunk;
-    }
-  }
-}
+TEST_P(SameText, InOtherChunkSizes) { expect_chunks_leave_no_trace(config_of(GetParam().flags), prompts()); }
 
 // A fast step and its slow twin give the same bits.
 TEST_P(SameText, WithAndWithoutEveryPass) {
@@ -133,6 +144,21 @@ TEST_P(SameText, WithAndWithoutEveryPass) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configurations, SameText, ::testing::ValuesIn(some_configurations()),
+                         [](const auto& named) { return named.param.name; });
+
+// The same of grouped-query attention, whose prompt and decode rows share one kernel.
+class GroupedQuery : public ::testing::TestWithParam<NamedFlags> {};
+
+TEST_P(GroupedQuery, InOtherChunkSizes) {
+  for (const char* model : {"qwen3-moe", "glm4-moe"}) {
+    SCOPED_TRACE(model);
+    const std::string folder = std::string("tests/golden/") + model;
+    expect_chunks_leave_no_trace({.model_directory = repository(folder), .parallel = GetParam().flags},
+                                 prompts((folder + "/golden.json").c_str()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Configurations, GroupedQuery, ::testing::ValuesIn(some_configurations()),
                          [](const auto& named) { return named.param.name; });
 
 // Memory for two sequences only: sequences are preempted and computed again, and still say the same.

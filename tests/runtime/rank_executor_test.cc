@@ -97,6 +97,7 @@ TEST(NonFinite, NamesTheLayerOrTheHead) {
       {"model.layers.1.mlp.shared_experts.up_proj.weight", "after experts.1"},
       {"model.layers.0.mlp.down_proj.weight", "after dense.0"},
       {"model.layers.2.self_attn.o_proj.weight", "after attention.2"},
+      {"model.layers.2.mlp.shared_experts.down_proj.weight", "after experts.2"},  // the last layer
       {"lm_head.weight", "at the head"}};
   for (const auto& [tensor, where] : cases) {
     const PoisonedModel model("layer", tensor, 5);

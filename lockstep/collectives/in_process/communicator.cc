@@ -104,7 +104,9 @@ template <class Args, class Body>
 void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& tag, Body body) {
   if (over.empty()) return body(std::vector<const Args*>{&args}, size_t{0});
   const Place place = places_.at(over);
-  const auto& shown = place.group->meet(place.index, &args, tag);
+  Args& own = std::get<Args>(shown_);
+  own = args;
+  const auto& shown = place.group->meet(place.index, &own, tag);
   std::vector<const Args*> members;
   for (const void* one : shown) members.push_back(static_cast<const Args*>(one));
   body(members, static_cast<size_t>(place.index));

@@ -1,7 +1,7 @@
 #pragma once
 // One rank's verbs in an InProcessWorld. Private to in_process; others use Communicator.
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "lockstep/collectives/communicator.h"
 
@@ -34,6 +34,10 @@ class InProcessCommunicator final : public Communicator {
   void together(const Args& args, AxisSet over, const Tag& tag, Body body);
 
   InProcessWorld& world_;
+  // What the others are shown. It outlives a call that ends in an exception while they still read.
+  std::tuple<AllReduceArgs, ReduceScatterArgs, AllGatherArgs, ColumnsToRowsArgs, FusedAllReduceAddNormArgs,
+             DispatchArgs, CombineArgs>
+      shown_;
   std::map<AxisSet, Place> places_;
 };
 

@@ -83,7 +83,8 @@ void Rendezvous::expire(const Tag& tag, const char* phase) {
   for (size_t at = 0; at < members_.size(); ++at)
     if (!here_[at]) missing.push_back(members_[at]);
   const std::string reason = fmt::format(
-      "no progress for {} ms {} step {} of engine step {} ({}) in group [{}]: waiting for rank {}",
+      "no progress for {} ms {} step {} of engine step {} ({}) in group [{}]: waiting for rank {}; "
+      "--collective-timeout sets how long ranks wait",
       deadline_.count(), phase, tag.plan_step, tag.engine_step, tag.what, fmt::join(members_, ","),
       fmt::join(missing, ", "));
   fail(reason);

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "lockstep/collectives/in_process/world.h"
@@ -17,15 +18,16 @@ class RankThreads {
   using Job = std::function<void(int rank)>;
 
   explicit RankThreads(int num_ranks) : errors_(static_cast<size_t>(num_ranks)) {
-    for (int rank = 0; rank < num_ranks; ++rank) threads_.emplace_back([this, rank] { loop(rank); });
-  }
-  ~RankThreads() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
+    try {
+      for (int rank = 0; rank < num_ranks; ++rank) threads_.emplace_back([this, rank] { loop(rank); });
+    } catch (const std::system_error& failure) {
+      stop();
+      throw Fatal(
+          fmt::format("only {} of {} rank threads could be started ({}): lower --tp-size or raise the limit",
+                      threads_.size(), num_ranks, failure.what()));
     }
-    wake_.notify_all();
   }
+  ~RankThreads() { stop(); }
 
   // Runs the job on every rank and returns what each threw, empty where nothing. on_error is called at once,
   // on the thread that threw, so that the others do not wait for it.
@@ -42,6 +44,14 @@ class RankThreads {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+  }
+
   void loop(int rank) {
     uint64_t seen = 0;
     for (;;) {
@@ -95,6 +105,7 @@ class RankExecutor final : public Executor {
   Status load() {
     std::vector<Status> loaded(ranks_.size(), Done{});
     run_all([&](int rank) { loaded[static_cast<size_t>(rank)] = ranks_[static_cast<size_t>(rank)]->load(); });
+    if (!failure_.empty()) return Error{ErrorCode::kInternal, failure_, ""};
     for (const Status& status : loaded)
       if (!status) return status.error();
     return Done{};
