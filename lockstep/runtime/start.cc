@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lockstep/base/log.h"
+#include "lockstep/collectives/in_process/world.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/runtime/engine_loop.h"
 #include "lockstep/runtime/executor/rank_executor.h"
@@ -47,6 +48,19 @@ Status apply_context_length(const EngineConfig& config, ModelInfo& info) {
   return Done{};
 }
 
+// The machine as the backend that will run the plan advertises it.
+planning::Machine machine_of(int ranks) {
+  using collectives::Contract;
+  planning::Machine machine =
+      planning::cpu_ranks_machine(ranks, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+  const Contract contract = collectives::InProcessWorld::contract();
+  machine.fused_all_reduce_add_norm =
+      contract.fused_all_reduce_add_norm == Contract::FusedAllReduceAddNorm::kYes
+          ? planning::Machine::FusedAllReduceAddNorm::kAdvertised
+          : planning::Machine::FusedAllReduceAddNorm::kNone;
+  return machine;
+}
+
 Result<Described> describe_engine(const EngineConfig& config) {
   auto checkpoint = models::describe(config.model_directory);
   if (!checkpoint) return checkpoint.error();
@@ -54,8 +68,7 @@ Result<Described> describe_engine(const EngineConfig& config) {
   if (const Status status = apply_context_length(config, info); !status) return status.error();
   const planning::ModelShape shape = checkpoint->description->shape();
   const int ranks = std::max(1, config.parallel.tp_size.value_or(1));
-  const planning::Machine machine =
-      planning::cpu_ranks_machine(ranks, static_cast<int>(std::thread::hardware_concurrency()));
+  const planning::Machine machine = machine_of(ranks);
   auto solved = planning::solve(config.parallel, shape, machine);
   if (!solved) return solved.error();
   auto plans = planning::make_plans(*solved, shape, machine);

@@ -15,9 +15,10 @@ namespace lockstep::serving {
 
 struct ServeOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;                    // 0: any free one, see port()
-  std::string served_model_name;      // empty: the engine's name of the model
-  std::vector<std::string> api_keys;  // empty: everybody may ask. /health and the page are always open
+  int port = 8000;                // 0: any free one, see port()
+  std::string served_model_name;  // empty: the engine's name of the model
+  std::vector<std::string>
+      api_keys;      // empty: everybody may ask. /health, /live, /plan and the page are always open
   ChatOptions chat;  // how replies mark reasoning and calls; nothing: seen from the model's folder
   size_t max_body_bytes = size_t{32} << 20;
   int max_connections = 4096;
