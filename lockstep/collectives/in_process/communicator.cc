@@ -88,6 +88,12 @@ void pull_weighted(const std::vector<const CombineArgs*>& members, const Combine
   }
 }
 
+struct Leaving {
+  Rendezvous& group;
+  int index;
+  ~Leaving() { group.leave(index); }
+};
+
 }  // namespace
 
 InProcessCommunicator::InProcessCommunicator(InProcessWorld& world, int rank) : world_(world) {
@@ -109,8 +115,9 @@ void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& 
   const auto& shown = place.group->meet(place.index, &own, tag);
   std::vector<const Args*> members;
   for (const void* one : shown) members.push_back(static_cast<const Args*>(one));
+  // Also a body that throws leaves with the others: they still read what this rank showed.
+  const Leaving leaving{*place.group, place.index};
   body(members, static_cast<size_t>(place.index));
-  place.group->leave(place.index, tag);
 }
 
 void InProcessCommunicator::all_reduce(const AllReduceArgs& args, AxisSet over, const Tag& tag) {

@@ -29,20 +29,27 @@ class Rendezvous {
   Rendezvous(std::vector<int> members, Waiting waiting, std::chrono::milliseconds deadline, Failure& failure);
 
   // Shows `what` as member `index`, waits until all members have, and returns what all show, in member order.
-  // The pointers are good until leave(). Throws Fatal on another tag, on expiry of the deadline, and when the
-  // world failed.
+  // The pointers are good until leave(), which whoever meet() returned to must call, also when it fails.
+  // Throws Fatal on another tag, on expiry of the deadline, and when the world failed; then meet() returns to
+  // no member, so that nobody reads what an unwinding one showed.
   const std::vector<const void*>& meet(int index, const void* what, const Tag& tag);
-  // Waits until every member is done with reading.
-  void leave(int index, const Tag& tag);
+  // Waits until every member is done with reading, without a deadline and whatever failed meanwhile: between
+  // meet() and leave() a member only copies and adds, and its memory must stand until the others have.
+  void leave(int index);
 
   const std::vector<int>& members() const { return members_; }
   void wake();  // after the world failed
 
  private:
-  void wait_for_all(int index, const Tag& tag, const char* phase);
+  enum class Arrival : uint8_t { kLast, kMustWait };
+  Arrival arrive(int index);  // under mutex_
+  void check_tag(int index, const Tag& tag);
+  bool spun_until_passed(uint64_t generation);
+  void wait_entering(uint64_t generation, const Tag& tag);
   bool passed(uint64_t generation) const { return generation_.load(std::memory_order_acquire) != generation; }
-  [[noreturn]] void expire(const Tag& tag, const char* phase);
-  [[noreturn]] void fail(std::string reason);
+  std::string expired(const Tag& tag) const;
+  // Both under mutex_: once a member has given up entering, whoever comes later sees that and gives up too.
+  [[noreturn]] void give_up(std::string reason);
   void throw_if_failed();
 
   const std::vector<int> members_;
