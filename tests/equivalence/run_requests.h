@@ -11,6 +11,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/runtime/start.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::test {
 

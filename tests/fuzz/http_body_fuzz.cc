@@ -9,6 +9,7 @@
 #include "lockstep/serving/chat.h"
 #include "lockstep/serving/openai/chat_request.h"
 #include "lockstep/serving/openai/completion_request.h"
+#include "tests/source_dir.h"
 
 namespace {
 

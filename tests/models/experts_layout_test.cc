@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "lockstep/models/blocks/moe_ffn.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::models {
 namespace {

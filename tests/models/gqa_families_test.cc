@@ -4,6 +4,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/models/registry.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::models {
 namespace {

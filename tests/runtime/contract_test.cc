@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/file.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::runtime {
 namespace {

@@ -8,6 +8,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/serving/chat.h"
 #include "tests/serving/reply_reading.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving {
 namespace {

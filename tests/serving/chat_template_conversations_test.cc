@@ -13,6 +13,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/serving/chat_template/chat_template.h"
 #include "lockstep/serving/chat_template/special_tokens.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving {
 namespace {

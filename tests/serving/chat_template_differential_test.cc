@@ -9,6 +9,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/json.h"
 #include "lockstep/serving/chat_template/chat_template.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving {
 namespace {

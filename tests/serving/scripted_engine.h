@@ -13,6 +13,7 @@
 #include "lockstep/runtime/engine.h"
 #include "lockstep/serving/server.h"
 #include "tests/serving/http_raw_client.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving {
 

@@ -15,6 +15,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/serving/tokenizer/byte_alphabet.h"
 #include "lockstep/serving/tokenizer/tokenizer.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving {
 

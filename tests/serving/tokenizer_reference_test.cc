@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/serving/tokenizer_fixture.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/serving/web/web.h"
+#include "tests/source_dir.h"
 
 namespace lockstep::serving::web {
 namespace {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lockstep/tensors/safetensors.h"
+#include "tests/source_dir.h"
 #include "tests/tensors/safetensors_file.h"
 
 namespace lockstep {
