@@ -26,11 +26,9 @@ class ScriptedEngine : public runtime::Engine {
 
   explicit ScriptedEngine(Script script)
       : script_(std::move(script)), tokenizer_(*Tokenizer::load(kTutorDirectory)) {
-    info_ = {.name = "tutor",
-             .directory = kTutorDirectory,
-             .family = "deepseek_v3",
-             .vocab = 1024,
-             .context_length = 4096};
+    info_ = {.name = "tutor", .directory = kTutorDirectory, .family = "deepseek_v3"};
+    info_.vocab = 1024;
+    info_.context_length = 4096;
     info_.eos_token_ids = {964};
     info_.default_sampling.temperature = 0;
     thread_ = std::thread([this] { run(); });
