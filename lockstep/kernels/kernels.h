@@ -61,6 +61,13 @@ struct SiluMulArgs {
   TensorView out;   // [rows, inter] f32; may be gate (in place)
 };
 
+// x *= σ(gate), σ(g) = 1 / (1 + e^-g): output gates of attention (one a value) and of a shared expert (one a
+// row).
+struct SigmoidMulArgs {
+  TensorView x;     // [rows, width] f32, in place
+  TensorView gate;  // [rows, width] or [rows, 1] f32
+};
+
 enum class RopePairing : uint8_t {
   kInterleaved,  // pair i is (x[2i], x[2i+1]): DeepSeek
   kHalf,         // pair i is (x[i], x[i + d/2]): Llama, Qwen
@@ -178,6 +185,7 @@ class Kernels {
   virtual void linear(const LinearArgs&) = 0;
   virtual void matmul(const MatmulArgs&) = 0;
   virtual void silu_mul(const SiluMulArgs&) = 0;
+  virtual void sigmoid_mul(const SigmoidMulArgs&) = 0;
   virtual void rope(const RopeArgs&) = 0;
   virtual void route(const RouteArgs&) = 0;
   virtual void grouped_ffn(const GroupedFfnArgs&) = 0;

@@ -21,6 +21,19 @@ DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults
   return config;
 }
 
+void read_sparse_layers(ConfigReader& reader, DecoderConfig& config) {
+  config.moe = read_softmax_moe(reader, config.hidden);
+  const int64_t step = reader.integer_or("decoder_sparse_step", 1, 1, 1 << 12);
+  for (int64_t layer = step - 1; layer < config.num_layers; layer += step)
+    config.layers[static_cast<size_t>(layer)] = planning::ModelShape::Ffn::kExperts;
+  for (const int64_t layer : reader.integers("mlp_only_layers")) {
+    if (layer < 0 || layer >= config.num_layers)
+      reader.refuse("mlp_only_layers", fmt::format("names layer {} of {}", layer, config.num_layers));
+    else
+      config.layers[static_cast<size_t>(layer)] = planning::ModelShape::Ffn::kDense;
+  }
+}
+
 planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double num_attention_params) {
   return {.hidden = config.hidden,
           .vocab = config.vocab,

@@ -24,6 +24,10 @@ struct DecoderDefaults {
 // Sizes and head, with all layers dense and no experts. Refuses other activations and quantized weights.
 DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
 
+// The softmax router's experts in every decoder_sparse_step-th layer, but for those that mlp_only_layers
+// lists.
+void read_sparse_layers(ConfigReader& reader, DecoderConfig& config);
+
 // num_attention_params: weights of the attention of one layer.
 planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double num_attention_params);
 

@@ -117,6 +117,33 @@ TEST_P(Rows, Add) {
   kernels().add({.x = none.view(), .y = none.view()});
 }
 
+// One gate a value, and one a row. exp to 1 unit in the last place, then two roundings.
+TEST_P(Rows, SigmoidMul) {
+  for (const int64_t width : kWidths) {
+    for (const int64_t gates : {width, int64_t{1}}) {
+      Matrix gate = Matrix::drawn(9, 5, gates, 1);
+      for (int64_t r = 0; r < 5; ++r) {
+        for (int64_t c = 0; c < gates; ++c) gate.at(r, c) *= 30;
+      }
+      gate.at(1, 0) = kInfinity;
+      gate.at(2, 0) = -kInfinity;
+      Matrix x = Matrix::drawn(10, 5, width, 2);
+      const Matrix before = x;
+      kernels().sigmoid_mul({.x = x.view(), .gate = gate.view()});
+      x.expect_written_exactly();
+      for (int64_t r = 0; r < 5; ++r) {
+        for (int64_t c = 0; c < width; ++c) {
+          const double g = gate.at(r, gates == 1 ? 0 : c);
+          const double want = static_cast<double>(before.at(r, c)) / (1 + std::exp(-g));
+          ASSERT_NEAR(x.at(r, c), want, std::abs(want) * 5e-7) << "gate " << g;
+        }
+      }
+    }
+  }
+  Matrix none(0, 4), no_gates(0, 1);
+  kernels().sigmoid_mul({.x = none.view(), .gate = no_gates.view()});
+}
+
 // exp to 1 unit in the last place, then three roundings: 2e-7 · 2 is never reached, 1e-6 was asked for.
 TEST_P(Rows, SiluMul) {
   for (const int64_t width : kWidths) {

@@ -119,6 +119,13 @@ void check(const SiluMulArgs& args) {
   check_same_shape(args.gate, args.out);
 }
 
+void check(const SigmoidMulArgs& args) {
+  check_f32_matrix(args.x);
+  check_f32_matrix(args.gate);
+  LOCKSTEP_CHECK_EQ(args.gate.shape[0], args.x.shape[0]);
+  if (args.gate.shape[1] != 1) LOCKSTEP_CHECK_EQ(args.gate.shape[1], args.x.shape[1]);
+}
+
 void check(const RopeArgs& args) {
   check_f32_matrix(args.x);
   check_f32_matrix(args.cos);

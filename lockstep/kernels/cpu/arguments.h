@@ -12,6 +12,7 @@ void check(const AddArgs& args);
 void check(const LinearArgs& args);
 void check(const MatmulArgs& args);
 void check(const SiluMulArgs& args);
+void check(const SigmoidMulArgs& args);
 void check(const RopeArgs& args);
 void check(const RouteArgs& args);
 void check(const GroupedFfnArgs& args);

@@ -39,6 +39,16 @@ TensorView run_experts(const MoeWeights& weights, const collectives::ExpertRows&
   return y;
 }
 
+// A share of the sum over the shards of its width.
+TensorView run_shared(const MoeWeights& weights, const TensorView& x, const ForwardContext& context) {
+  const TensorView y = run_ffn(weights.shared, x, context);
+  if (weights.shared_gate.empty()) return y;
+  const TensorView gate = context.workspace.take({x.rows(), 1});
+  context.kernels.linear({.x = x, .w = weights.shared_gate, .out = gate});
+  context.kernels.sigmoid_mul({.x = y, .gate = gate});
+  return y;
+}
+
 void read_one_by_one(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
                      Shard shard, MoeWeights& weights) {
   for (int64_t expert = local.begin; expert < local.end; ++expert) {
@@ -92,6 +102,17 @@ MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDef
   return moe;
 }
 
+MoeConfig read_softmax_moe(ConfigReader& reader, int hidden) {
+  MoeConfig moe{.hidden = hidden, .scoring = kernels::Scoring::kSoftmax};
+  const char* count = reader.has("num_experts") ? "num_experts" : "num_local_experts";
+  moe.num_experts = static_cast<int>(reader.integer(count, 1, 1 << 16));
+  moe.top_k = static_cast<int>(reader.integer("num_experts_per_tok", 1, moe.num_experts));
+  moe.expert_width = static_cast<int>(reader.integer("moe_intermediate_size", 1, 1 << 24));
+  moe.weights = reader.flag_or("norm_topk_prob", false) ? kernels::RouteArgs::Weights::kNormalised
+                                                        : kernels::RouteArgs::Weights::kAsScored;
+  return moe;
+}
+
 MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeConfig& config,
                     const Shards& shards) {
   MoeWeights weights;
@@ -102,9 +123,12 @@ MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeCo
   weights.first_expert = local.begin;
   const auto read_routed = reader.has(prefix + "experts.gate_up_proj") ? read_together : read_one_by_one;
   read_routed(reader, prefix, config, local, shards.expert_tp, weights);
-  if (config.shared_width > 0)
-    weights.shared =
-        read_ffn(reader, prefix + "shared_experts.", config.hidden, config.shared_width, shards.shared);
+  if (config.shared_width > 0) {
+    const bool is_gated = config.shared_expert == MoeConfig::SharedExpert::kGated;
+    weights.shared = read_ffn(reader, prefix + (is_gated ? "shared_expert." : "shared_experts."),
+                              config.hidden, config.shared_width, shards.shared);
+    if (is_gated) weights.shared_gate = reader.matrix(prefix + "shared_expert_gate.weight", 1, config.hidden);
+  }
   return weights;
 }
 
@@ -115,7 +139,7 @@ TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const col
       context.boundary.dispatch(x, routing, weights.first_expert, static_cast<int64_t>(weights.gate.size()));
   const TensorView y = run_experts(weights, rows, context);
   const TensorView sum = context.boundary.combine(y, routing);
-  if (config.shared_width > 0) context.kernels.add({.x = sum, .y = run_ffn(weights.shared, x.x, context)});
+  if (config.shared_width > 0) context.kernels.add({.x = sum, .y = run_shared(weights, x.x, context)});
   return sum;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Routed experts and a shared expert: y = Σ p_e · ffn_e(x) + ffn_shared(x). The boundary moves rows to
-// experts and back and multiplies by p_e; where the experts are is no concern of this block.
+// Routed experts and a shared expert: y = Σ p_e · ffn_e(x) + [σ(x · gate) ·] ffn_shared(x). The boundary
+// moves rows to experts and back and multiplies by p_e; where the experts are is no concern of this block.
 #include "lockstep/models/blocks/dense_ffn.h"
 #include "lockstep/models/config_reader.h"
 #include "lockstep/models/model.h"
@@ -10,6 +10,10 @@ namespace lockstep::models {
 struct MoeConfig {
   int hidden = 0, num_experts = 0, top_k = 0, expert_width = 0;
   int shared_width = 0;  // 0: no shared expert
+  enum class SharedExpert : uint8_t {
+    kPlain,  // "shared_experts."
+    kGated,  // "shared_expert.", times the sigmoid of "shared_expert_gate" (Qwen)
+  } shared_expert = SharedExpert::kPlain;
   int num_groups = 1, top_groups = 1;
   kernels::Scoring scoring = kernels::Scoring::kSoftmax;
   enum class RouterBias : uint8_t { kNone, kForChoice } router_bias = RouterBias::kNone;
@@ -23,6 +27,7 @@ struct MoeWeights {
   int64_t first_expert = 0;
   std::vector<TensorView> gate, up, down;  // [local experts], local width
   FfnWeights shared;
+  TensorView shared_gate;  // [1, hidden]; empty: none
 };
 
 // A router that scores by a sigmoid, with a bias for the choice and groups of experts (DeepSeek-V3,
@@ -31,6 +36,9 @@ struct SigmoidMoeDefaults {
   int num_shared_experts = 0;  // where n_shared_experts is absent
 };
 MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDefaults& defaults);
+
+// A router that takes the softmax of its logits (Qwen).
+MoeConfig read_softmax_moe(ConfigReader& reader, int hidden);
 
 // prefix: "model.layers.3.mlp.". Experts may lie one by one (experts.7.gate_proj.weight) or all together
 // (experts.gate_up_proj [num_experts, 2 * width, hidden], gate first, and experts.down_proj).

@@ -115,6 +115,17 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
+  void sigmoid_mul(const SigmoidMulArgs& args) override {
+    cpu::check(args);
+    const int64_t step = args.gate.shape[1] == 1 ? 0 : 1;
+    for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+      float* x = row_of<float>(args.x, row);
+      const float* gate = row_of<float>(args.gate, row);
+      for (int64_t i = 0; i < args.x.shape[1]; ++i)
+        x[i] = static_cast<float>(x[i] / (1.0 + std::exp(-static_cast<double>(gate[i * step]))));
+    }
+  }
+
   void mla_absorbed(const MlaAbsorbedArgs& args) override {
     cpu::check(args);
     fill_zero(args.out);

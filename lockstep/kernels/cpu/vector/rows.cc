@@ -91,6 +91,21 @@ void silu_mul(const SiluMulArgs& args) {
   }
 }
 
+void sigmoid_mul(const SigmoidMulArgs& args) {
+  const auto width = static_cast<size_t>(args.x.shape[1]);
+  const bool one_a_row = args.gate.shape[1] == 1;
+  const V one = hn::Set(Floats(), 1.0f);
+  for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+    float* x = row_of<float>(args.x, row);
+    const float* gate = row_of<float>(args.gate, row);
+    for_each_vector(width, [&](size_t i, size_t n) HWY_ATTR {
+      const V g = one_a_row ? hn::Set(Floats(), gate[0]) : load_up_to(gate + i, n);
+      const V divisor = hn::Add(one, exp_of(hn::Neg(g)));
+      store_up_to(hn::Div(load_up_to(x + i, n), divisor), x + i, n);
+    });
+  }
+}
+
 // The largest score. A NaN may be passed over here: it reaches the sum of the softmax in any case.
 float highest_of(const float* score, size_t count) {
   const Floats d;
@@ -154,6 +169,7 @@ namespace lockstep::kernels::cpu {
 HWY_EXPORT(rms_norm);
 HWY_EXPORT(add);
 HWY_EXPORT(silu_mul);
+HWY_EXPORT(sigmoid_mul);
 HWY_EXPORT(softmax_block);
 HWY_EXPORT(scale_add);
 HWY_EXPORT(divide);
@@ -178,6 +194,7 @@ std::string_view vector_target() {
 void vector_rms_norm(RmsNormArgs& args) { HWY_DYNAMIC_DISPATCH(rms_norm)(args); }
 void vector_add(const AddArgs& args) { HWY_DYNAMIC_DISPATCH(add)(args); }
 void vector_silu_mul(const SiluMulArgs& args) { HWY_DYNAMIC_DISPATCH(silu_mul)(args); }
+void vector_sigmoid_mul(const SigmoidMulArgs& args) { HWY_DYNAMIC_DISPATCH(sigmoid_mul)(args); }
 float vector_softmax_block(float* score, int64_t count, float scale, SoftmaxState& state) {
   return HWY_DYNAMIC_DISPATCH(softmax_block)(score, count, scale, state);
 }

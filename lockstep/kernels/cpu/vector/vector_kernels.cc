@@ -39,6 +39,10 @@ class VectorKernels final : public Kernels {
     cpu::check(args);
     cpu::vector_silu_mul(args);
   }
+  void sigmoid_mul(const SigmoidMulArgs& args) override {
+    cpu::check(args);
+    cpu::vector_sigmoid_mul(args);
+  }
   void mla_absorbed(const MlaAbsorbedArgs& args) override {
     cpu::check(args);
     cpu::vector_mla_absorbed(args, attention_scratch_);

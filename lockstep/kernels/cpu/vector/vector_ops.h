@@ -22,6 +22,7 @@ void vector_matmul(const MatmulArgs& args, ChainFrom start);
 void vector_rms_norm(RmsNormArgs& args);
 void vector_add(const AddArgs& args);
 void vector_silu_mul(const SiluMulArgs& args);
+void vector_sigmoid_mul(const SigmoidMulArgs& args);
 
 // One row and head of a softmax that goes over its tokens block by block.
 struct SoftmaxState {
