@@ -1,8 +1,8 @@
-// Every CPU op at the sizes of DeepSeek-V3, on one thread. An op states the bytes that it must move and the
-// floating-point operations that it must do; beside its time stand the time that the machine's measured roofs
-// allow (predicted_us) and the share of it that was reached (of_roof: predicted / measured; 1 is the roof).
-// Weights come from a pool that is larger than the caches, activations are where the previous op would have
-// left them.
+// Every CPU op at the sizes of DeepSeek-V3 (one of Qwen3.5), on one thread. An op states the bytes that it
+// must move and the floating-point operations that it must do; beside its time stand the time that the
+// machine's measured roofs allow (predicted_us) and the share of it that was reached (of_roof: predicted /
+// measured; 1 is the roof). Weights come from a pool that is larger than the caches, activations are where
+// the previous op would have left them.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -353,6 +353,36 @@ void cache_write_and_read(benchmark::State& state) {
   report(state, {.bytes = 12.0 * static_cast<double>(rows * width), .flops = 0});
 }
 
+// A layer of Qwen3.5-397B-A17B on one rank of four: 16 value heads with states of [128, 128], `rows` rows of
+// one of 32 sequences, so that no state is still in a cache when its turn comes.
+void gated_delta(benchmark::State& state) {
+  constexpr int64_t kDim = 128, kKeyHeads = 4, kGroup = 4, kSlots = 32;
+  const int64_t rows = state.range(0);
+  auto q = floats(rows * kKeyHeads * kDim), k = floats(rows * kKeyHeads * kDim);
+  for (float& value : k) value *= 0.1f;
+  auto v = floats(rows * kHeads * kDim), out = floats(rows * kHeads * kDim), states = floats(0);
+  states.resize(static_cast<size_t>(kSlots * kHeads * kDim * kDim), 0.01f);
+  Buffer<float> gates(static_cast<size_t>(rows * kHeads), 0.5f);
+  int32_t slot = 0;
+  for (auto _ : state) {
+    const std::vector<PagedSequence> sequences = {
+        {.num_rows = static_cast<int32_t>(rows), .context = static_cast<int32_t>(rows) + 1, .slot = slot}};
+    slot = (slot + 1) % kSlots;
+    kernels().gated_delta({.q = view_of(q.data(), {rows, kKeyHeads, kDim}),
+                           .k = view_of(k.data(), {rows, kKeyHeads, kDim}),
+                           .v = view_of(v.data(), {rows, kHeads, kDim}),
+                           .decay = view_of(gates.data(), {rows, kHeads}),
+                           .beta = view_of(gates.data(), {rows, kHeads}),
+                           .sequences = sequences,
+                           .group = kGroup,
+                           .state = view_of(states.data(), {kSlots, kHeads, kDim, kDim}),
+                           .out = view_of(out.data(), {rows, kHeads, kDim})});
+  }
+  report(state, {.bytes = 2 * float_bytes(kHeads * kDim * kDim) +
+                          float_bytes(rows * (2 * kHeads + 2 * kKeyHeads) * kDim),
+                 .flops = 6.0 * static_cast<double>(rows * kHeads * kDim * kDim)});
+}
+
 BENCHMARK_CAPTURE(linear, bf16, DType::kBF16)->Arg(1)->Arg(2)->Arg(4)->Arg(8)->Arg(16)->Arg(64)->Arg(256);
 BENCHMARK_CAPTURE(linear, f32, DType::kF32)->Arg(1)->Arg(8)->Arg(64)->Arg(256);
 BENCHMARK(matmul)->Arg(1)->Arg(8)->Arg(64);
@@ -364,6 +394,7 @@ BENCHMARK(rope)->Arg(1)->Arg(64);
 BENCHMARK(route)->Arg(1)->Arg(64);
 BENCHMARK(mla_absorbed)->Arg(512)->Arg(8192);
 BENCHMARK(mla_expanded)->Arg(128)->Arg(1024);
+BENCHMARK(gated_delta)->Arg(1)->Arg(4)->Arg(64);
 BENCHMARK(cache_write_and_read)->Arg(1)->Arg(512);
 
 // The roofs and the instruction set go into the JSON with the rest.

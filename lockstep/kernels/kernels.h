@@ -14,6 +14,8 @@
 #include <span>
 #include <string_view>
 
+#include "lockstep/kernels/delta_net.h"
+#include "lockstep/kernels/paged_sequence.h"
 #include "lockstep/tensors/tensor.h"
 
 namespace lockstep::kernels {
@@ -113,16 +115,6 @@ struct GroupedFfnArgs {
   TensorView y;                           // out [slots, hidden] f32
 };
 
-// Where a sequence's cached rows lie: token t is row page_table[t / page_size] * page_size + t % page_size of
-// the cache.
-struct PagedSequence {
-  std::span<const int32_t> page_table;
-  int32_t first_row = 0;  // of its new rows in the batch
-  int32_t num_rows =
-      0;  // new rows; row j has position context - num_rows + j and sees tokens 0 … its position
-  int32_t context = 0;  // cached tokens, the new rows included
-};
-
 // Writes one value a row into the cache (latent and rotated key of MLA side by side).
 struct CacheWriteArgs {
   TensorView x;  // [rows, width] f32
@@ -194,6 +186,10 @@ class Kernels {
   virtual void mla_absorbed(const MlaAbsorbedArgs&) = 0;
   virtual void mla_expanded(const MlaExpandedArgs&) = 0;
   virtual void gqa(const GqaArgs&) = 0;
+  virtual void causal_conv(const CausalConvArgs&) = 0;
+  virtual void l2_norm(const L2NormArgs&) = 0;
+  virtual void delta_gates(const DeltaGatesArgs&) = 0;
+  virtual void gated_delta(const GatedDeltaArgs&) = 0;
 };
 
 // One object a rank: it may hold scratch and is used by one thread at a time.

@@ -15,6 +15,7 @@ struct DecoderLayer {
 };
 
 struct DecoderParts {
+  MadeWeights made;  // some of the views below point into it
   int hidden = 0, vocab = 0;
   float norm_eps = 1e-6f;
   MoeConfig moe;
@@ -67,13 +68,12 @@ class Decoder final : public Model {
   const DecoderParts parts_;
 };
 
-DecoderLayer read_layer(WeightReader& reader, const DecoderConfig& config, const Shards& shards, int at,
-                        const ReadMixer& read_mixer) {
-  const std::string prefix = fmt::format("model.layers.{}.", at);
+DecoderLayer read_layer(WeightReader& reader, const std::string& prefix, const DecoderConfig& config,
+                        const Shards& shards, int at, const ReadMixer& read_mixer) {
   DecoderLayer layer;
-  layer.mixer_norm = reader.vector(prefix + "input_layernorm.weight", config.hidden);
-  layer.ffn_norm = reader.vector(prefix + "post_attention_layernorm.weight", config.hidden);
-  layer.mixer = read_mixer(reader, prefix + "self_attn.", at);
+  layer.mixer_norm = reader.norm(prefix + "input_layernorm.weight", config.hidden, config.norm_form);
+  layer.ffn_norm = reader.norm(prefix + "post_attention_layernorm.weight", config.hidden, config.norm_form);
+  layer.mixer = read_mixer(reader, prefix, at);
   layer.ffn = config.layers[static_cast<size_t>(at)];
   if (layer.ffn == kExperts) {
     layer.experts = read_moe(reader, prefix + "mlp.", config.moe, shards);
@@ -90,13 +90,17 @@ Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const C
   WeightReader reader(checkpoint);
   DecoderParts parts{
       .hidden = config.hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
-  parts.embedding = reader.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
-  parts.final_norm = reader.vector("model.norm.weight", config.hidden);
-  const char* head =
-      config.head == DecoderConfig::Head::kOwn ? "lm_head.weight" : "model.embed_tokens.weight";
+  const std::string prefix =
+      reader.has("model.language_model.embed_tokens.weight") ? "model.language_model." : "model.";
+  const std::string embedding = prefix + "embed_tokens.weight";
+  parts.embedding = reader.matrix(embedding, config.vocab, config.hidden);
+  parts.final_norm = reader.norm(prefix + "norm.weight", config.hidden, config.norm_form);
+  const std::string head = config.head == DecoderConfig::Head::kOwn ? "lm_head.weight" : embedding;
   parts.head = reader.matrix_rows(head, config.vocab, config.hidden, shards.head.of(config.vocab));
   for (int at = 0; at < config.num_layers; ++at)
-    parts.layers.push_back(read_layer(reader, config, shards, at, read_mixer));
+    parts.layers.push_back(
+        read_layer(reader, fmt::format("{}layers.{}.", prefix, at), config, shards, at, read_mixer));
+  parts.made = reader.take_made();
   if (const Status status = reader.status(); !status) return status.error();
   return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts)));
 }

@@ -20,11 +20,12 @@ class Mixer {
   virtual TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const = 0;
 };
 
-// Reads the mixer of a layer. prefix: "model.layers.0.self_attn."
+// Reads the mixer of a layer. prefix: "model.layers.0."
 using ReadMixer =
     std::function<std::unique_ptr<const Mixer>(WeightReader& reader, const std::string& prefix, int layer)>;
 
-// All missing and mis-shaped tensors are listed in one error.
+// All missing and mis-shaped tensors are listed in one error. The decoder's tensors begin with "model.", or
+// with "model.language_model." where it is a part of a model that also sees.
 Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const Checkpoint& checkpoint,
                                             const Shards& shards, const ReadMixer& read_mixer);
 

@@ -9,7 +9,9 @@ DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults
   config.hidden = static_cast<int>(reader.integer("hidden_size", 1, kMost));
   config.vocab = static_cast<int>(reader.integer("vocab_size", 1, kMost));
   config.context_length = static_cast<int>(reader.integer("max_position_embeddings", 1, kMost));
-  config.dense_width = static_cast<int>(reader.integer("intermediate_size", 1, kMost));
+  config.dense_width = static_cast<int>(defaults.dense_width == DecoderDefaults::DenseWidth::kRequired
+                                            ? reader.integer("intermediate_size", 1, kMost)
+                                            : reader.integer_or("intermediate_size", 0, 1, kMost));
   config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", defaults.norm_eps, 0, 1));
   config.head = reader.flag_or("tie_word_embeddings", false) ? DecoderConfig::Head::kTiedToEmbedding
                                                              : DecoderConfig::Head::kOwn;

@@ -4,6 +4,7 @@
 
 #include "lockstep/models/blocks/moe_ffn.h"
 #include "lockstep/models/config_reader.h"
+#include "lockstep/models/weights.h"
 #include "lockstep/planning/stage.h"
 
 namespace lockstep::models {
@@ -12,6 +13,7 @@ struct DecoderConfig {
   int num_layers = 0, hidden = 0, vocab = 0, context_length = 0;
   int dense_width = 0;
   float norm_eps = 1e-6f;
+  NormForm norm_form = NormForm::kWhole;
   enum class Head : uint8_t { kOwn, kTiedToEmbedding } head = Head::kOwn;
   std::vector<planning::ModelShape::Ffn> layers;
   MoeConfig moe;  // num_experts 0: all layers are dense
@@ -19,6 +21,10 @@ struct DecoderConfig {
 
 struct DecoderDefaults {
   double norm_eps = 1e-6;  // where rms_norm_eps is absent
+  enum class DenseWidth : uint8_t {
+    kRequired,
+    kMayBeAbsent,  // intermediate_size, of a model whose layers may all have experts
+  } dense_width = DenseWidth::kRequired;
 };
 
 // Sizes and head, with all layers dense and no experts. Refuses other activations and quantized weights.

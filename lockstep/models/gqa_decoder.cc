@@ -1,24 +1,23 @@
 #include "lockstep/models/gqa_decoder.h"
 
-#include "lockstep/models/decoder.h"
-
 namespace lockstep::models {
 namespace {
 
 // Attention of one layer. All layers share the config and the rope tables.
 class GqaMixer final : public Mixer {
  public:
-  GqaMixer(const GqaConfig& config, std::shared_ptr<const RopeTables> rope, size_t layer, GqaWeights weights)
-      : config_(config), rope_(std::move(rope)), layer_(layer), weights_(weights) {}
+  GqaMixer(const GqaConfig& config, std::shared_ptr<const RopeTables> rope, size_t keys_idx,
+           const GqaWeights& weights)
+      : config_(config), rope_(std::move(rope)), keys_idx_(keys_idx), weights_(weights) {}
   TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const override {
-    return run_gqa(config_, weights_, *rope_, batch, batch.caches[2 * layer_], batch.caches[2 * layer_ + 1],
-                   x, context);
+    return run_gqa(config_, weights_, *rope_, batch, batch.caches[keys_idx_], batch.caches[keys_idx_ + 1], x,
+                   context);
   }
 
  private:
   const GqaConfig config_;
   const std::shared_ptr<const RopeTables> rope_;
-  const size_t layer_;
+  const size_t keys_idx_;
   const GqaWeights weights_;
 };
 
@@ -29,10 +28,7 @@ class Description final : public ModelDescription {
   int context_length() const override { return config_.decoder.context_length; }
 
   planning::ModelShape shape() const override {
-    const GqaConfig& attention = config_.attention;
-    return shape_of(
-        config_.decoder, attention.num_heads,
-        2.0 * attention.hidden * attention.head_dim * (attention.num_heads + attention.num_kv_heads));
+    return shape_of(config_.decoder, config_.attention.num_heads, num_params(config_.attention));
   }
 
   std::vector<CacheNeed> cache_needs(const Shards& shards) const override {
@@ -48,12 +44,12 @@ class Description final : public ModelDescription {
 
   Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
     const auto rope = std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length);
-    return load_decoder(config_.decoder, checkpoint, shards,
-                        [&](WeightReader& reader, const std::string& prefix, int layer) {
-                          return std::make_unique<GqaMixer>(
-                              config_.attention, rope, static_cast<size_t>(layer),
-                              read_gqa_weights(reader, prefix, config_.attention, shards.attention));
-                        });
+    return load_decoder(
+        config_.decoder, checkpoint, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
+          return make_gqa_mixer(
+              config_.attention, rope, 2 * static_cast<size_t>(layer),
+              read_gqa_weights(reader, prefix + "self_attn.", config_.attention, shards.attention));
+        });
   }
 
  private:
@@ -61,6 +57,16 @@ class Description final : public ModelDescription {
 };
 
 }  // namespace
+
+std::unique_ptr<const Mixer> make_gqa_mixer(const GqaConfig& config, std::shared_ptr<const RopeTables> rope,
+                                            size_t keys_idx, const GqaWeights& weights) {
+  return std::make_unique<GqaMixer>(config, std::move(rope), keys_idx, weights);
+}
+
+double num_params(const GqaConfig& config) {
+  const double query_and_output = double{1} * config.num_heads * (config.query_width() + config.head_dim);
+  return config.hidden * (query_and_output + 2.0 * config.num_kv_heads * config.head_dim);
+}
 
 RopeConfig read_whole_rope(ConfigReader& reader, int head_dim) {
   const RopeConfig rope = read_partial_rope(reader, head_dim, 1.0);

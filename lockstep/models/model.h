@@ -39,8 +39,8 @@ struct SamplingDefaults {
   int top_k = 0;
 };
 
-// Values that a rank's cache keeps in a layer: for every token (K/V, latent) or once a sequence (recurrent
-// state).
+// Values that a rank's cache keeps in a layer: for every token (K/V, latent) or, in float32, once a sequence
+// (a recurrent state). One of the two is zero, both are on a rank without heads.
 struct CacheNeed {
   int layer = 0;
   std::string what;  // "latent", "keys", "values"
@@ -57,7 +57,9 @@ struct Batch {
   std::span<const int32_t> positions;  // [all rows]; 0 for padding
   std::span<const kernels::PagedSequence> prompts, decodes;
   int page_size = 0;
-  std::span<const TensorView> caches;  // one a CacheNeed, in that order: [pages * page_size, values]
+  // One a CacheNeed, in that order: [pages * page_size, values per token], or [slots, values per sequence]
+  // f32.
+  std::span<const TensorView> caches;
 };
 
 struct ForwardContext {
@@ -82,6 +84,8 @@ class ModelDescription {
   virtual int context_length() const = 0;
   // Of a rank with these shards: a rank keeps the keys and values of its own heads.
   virtual std::vector<CacheNeed> cache_needs(const Shards& shards) const = 0;
+  // What of a checkpoint is known and left aside, for people; mostly nothing.
+  virtual std::vector<std::string> left_aside(const Checkpoint& /*checkpoint*/) const { return {}; }
   // All missing and mis-shaped tensors are listed in one error. The checkpoint outlives the model.
   virtual Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const = 0;
 };

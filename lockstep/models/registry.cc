@@ -6,7 +6,9 @@
 #include "lockstep/models/glm4_moe/config.h"
 #include "lockstep/models/llama/config.h"
 #include "lockstep/models/qwen3/config.h"
+#include "lockstep/models/qwen3_5_moe/config.h"
 #include "lockstep/models/qwen3_moe/config.h"
+#include "lockstep/models/qwen3_next/config.h"
 
 namespace lockstep::models {
 namespace {
@@ -21,7 +23,10 @@ constexpr Family kFamilies[] = {
     {"glm4_moe", glm4_moe::describe},
     {"llama", llama::describe},
     {"qwen3", qwen3::describe},
+    {"qwen3_5_moe", qwen3_5_moe::describe},
+    {"qwen3_5_moe_text", qwen3_5_moe::describe},
     {"qwen3_moe", qwen3_moe::describe},
+    {"qwen3_next", qwen3_next::describe},
 };
 
 Result<Json> read_json(const std::filesystem::path& path) {
@@ -46,6 +51,14 @@ std::vector<int32_t> read_ids(const Json& config, const char* key) {
   } else {
     add(*at);
   }
+  return ids;
+}
+
+// A model that also sees keeps what concerns its text in an object of its own.
+std::vector<int32_t> read_stop_ids(const Json& config) {
+  auto ids = read_ids(config, "eos_token_id");
+  const auto text = config.find("text_config");
+  if (ids.empty() && text != config.end() && text->is_object()) ids = read_ids(*text, "eos_token_id");
   return ids;
 }
 
@@ -87,8 +100,7 @@ Result<CheckpointInfo> describe(const std::filesystem::path& directory) {
   if (!config) return config.error();
   auto description = describe_config(*config);
   if (!description) return description.error();
-  CheckpointInfo info{
-      std::move(description).value(), read_ids(*config, "eos_token_id"), {.temperature = 0.0f}};
+  CheckpointInfo info{std::move(description).value(), read_stop_ids(*config), {.temperature = 0.0f}};
   const auto generation = directory / "generation_config.json";
   if (std::filesystem::exists(generation))
     if (const Status status = read_generation(generation, info); !status) return status.error();

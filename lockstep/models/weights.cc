@@ -7,6 +7,10 @@ namespace {
 
 constexpr size_t kShownProblems = 20;
 
+float number(const TensorView& vector, int64_t at) {
+  return vector.dtype == DType::kBF16 ? to_float(vector.as<BF16>()[at]) : vector.as<float>()[at];
+}
+
 }  // namespace
 
 TensorView WeightReader::take(const std::string& name, std::vector<int64_t> shape) {
@@ -54,6 +58,26 @@ TensorView WeightReader::f32_vector(const std::string& name, int64_t size) {
   if (found.data == nullptr || found.dtype == DType::kF32) return found;
   problems_.push_back(fmt::format("{} is {}, handled is f32", name, name_of(found.dtype)));
   return {};
+}
+
+TensorView WeightReader::norm(const std::string& name, int64_t size, NormForm form) {
+  const TensorView found = vector(name, size);
+  if (form == NormForm::kWhole || found.data == nullptr) return found;
+  std::vector<float>& whole = made_.emplace_back(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) whole[static_cast<size_t>(i)] = 1 + number(found, i);
+  return view_of(whole.data(), {size});
+}
+
+TensorView WeightReader::taps(const std::string& name, int64_t channels, int64_t taps,
+                              const std::vector<Range>& keep) {
+  const TensorView found = take(name, {channels, 1, taps});
+  if (found.data == nullptr) return found;
+  std::vector<float>& made = made_.emplace_back();
+  for (int64_t tap = 0; tap < taps; ++tap)
+    for (const Range& range : keep)
+      for (int64_t channel = range.begin; channel < range.end; ++channel)
+        made.push_back(number(found, channel * taps + tap));
+  return view_of(made.data(), {taps, static_cast<int64_t>(made.size()) / taps});
 }
 
 std::vector<TensorView> WeightReader::matrices(const std::string& name, int64_t count, int64_t rows,

@@ -95,7 +95,8 @@ struct ModelInfo {
 struct ReplicaStats {
   int running = 0;
   int queued = 0;
-  int64_t pages_used = 0, pages_total = 0;
+  int64_t pages_used = 0, pages_total = 0;  // what is cached for every token
+  int64_t slots_used = 0, slots_total = 0;  // what is kept once a running sequence
 };
 
 struct EngineStats {

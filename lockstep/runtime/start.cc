@@ -11,6 +11,7 @@
 #include "lockstep/models/registry.h"
 #include "lockstep/runtime/engine_loop.h"
 #include "lockstep/runtime/executor/rank_executor.h"
+#include "lockstep/runtime/kv_cache/cache_memory.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -77,18 +78,40 @@ Result<Described> describe_engine(const EngineConfig& config) {
                    std::move(checkpoint->description)};
 }
 
+DType dtype_of(CacheType type) { return type == CacheType::kF32 ? DType::kF32 : DType::kBF16; }
+
 // Of the rank that caches most: where ranks do not divide the heads, some have more than others.
-int64_t cached_bytes_per_token(const Described& described, CacheType type) {
+CacheBytes most_cache_bytes(const Described& described, CacheType type) {
   const planning::RankGrid& grid = described.planned.plans.grid;
-  int64_t most = 0;
+  CacheBytes most;
   for (int rank = 0; rank < grid.num_ranks(); ++rank) {
     const models::Shards shards = shards_of(grid, described.planned.configuration.stages, rank);
-    int64_t values = 0;
-    for (const models::CacheNeed& need : described.description->cache_needs(shards))
-      values += need.values_per_token;
-    most = std::max(most, values);
+    const CacheBytes bytes = cache_bytes(described.description->cache_needs(shards), dtype_of(type));
+    most.per_token = std::max(most.per_token, bytes.per_token);
+    most.per_sequence = std::max(most.per_sequence, bytes.per_sequence);
   }
-  return most * (type == CacheType::kF32 ? 4 : 2);
+  return most;
+}
+
+// How many tokens of a replica fit into the memory's share beside what every sequence keeps once.
+Result<int64_t> affordable_tokens(const EngineConfig& config, const Described& described) {
+  const planning::Configuration& configuration = described.planned.configuration;
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const CacheBytes bytes = most_cache_bytes(described, config.cache_type);
+  const double share = memory * config.mem_fraction_static / configuration.grid.num_ranks;
+  const double states =
+      static_cast<double>(bytes.per_sequence) * static_cast<double>(configuration.capacity.max_requests);
+  if (states >= share)
+    return invalid_argument(
+        "--max-running-requests",
+        "{} sequences of a replica keep {:.1f} MB each on a rank, which leaves nothing of "
+        "the {:.1f} MB a rank that --mem-fraction-static {} allows: lower "
+        "--max-running-requests",
+        configuration.capacity.max_requests, static_cast<double>(bytes.per_sequence) / 1e6, share / 1e6,
+        config.mem_fraction_static);
+  // A model without attention caches nothing for a token.
+  return static_cast<int64_t>((share - states) / static_cast<double>(std::max<int64_t>(bytes.per_token, 1)));
 }
 
 // Pages of one replica: what was asked for, else what every running request could need, within the memory's
@@ -100,19 +123,16 @@ Result<int64_t> pages_per_replica(const EngineConfig& config, const Described& d
   if (!(config.mem_fraction_static > 0 && config.mem_fraction_static < 1))
     return invalid_argument("--mem-fraction-static", "--mem-fraction-static {} is not between 0 and 1",
                             config.mem_fraction_static);
-  const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  const double a_token = static_cast<double>(cached_bytes_per_token(described, config.cache_type)) *
-                         planned.configuration.grid.num_ranks;
-  const auto affordable = static_cast<int64_t>(memory * config.mem_fraction_static / a_token);
+  const auto affordable = affordable_tokens(config, described);
+  if (!affordable) return affordable.error();
   const int64_t useful =
       static_cast<int64_t>(planned.configuration.capacity.max_requests) * planned.model.context_length;
-  const int64_t tokens = config.max_total_tokens.value_or(std::min(affordable, useful));
-  if (config.max_total_tokens && (tokens < 1 || tokens > affordable))
+  const int64_t tokens = config.max_total_tokens.value_or(std::min(*affordable, useful));
+  if (config.max_total_tokens && (tokens < 1 || tokens > *affordable))
     return invalid_argument("--max-total-tokens",
                             "--max-total-tokens {} is not between 1 and the {} that fit into "
                             "--mem-fraction-static {} of the memory",
-                            tokens, affordable, config.mem_fraction_static);
+                            tokens, *affordable, config.mem_fraction_static);
   const int64_t pages = (tokens + config.page_size - 1) / config.page_size;
   return std::clamp<int64_t>(pages, 1, INT32_MAX / config.page_size);
 }
@@ -191,26 +211,29 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   auto checkpoint = Checkpoint::open(config.model_directory);
   if (!checkpoint) return checkpoint.error();
   say(fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
+  for (const std::string& line : described->description->left_aside(*checkpoint)) say(line);
   EngineParts parts{.model = planned.model,
                     .limits = limits,
                     .plan_text = plan_text(planned),
                     .plan_json = plan_json(planned),
                     .num_valid_tokens = config.num_valid_tokens};
-  auto executor = make_rank_executor(
-      {.plans = std::make_shared<planning::Plans>(planned.plans),
-       .stages = planned.configuration.stages,
-       .shape = limits.shape,
-       .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
-       .description = described->description,
-       .options = {
-           .vocab = planned.model.vocab,
-           .hidden = planned.shape.hidden,
-           .page_size = limits.page_size,
-           .pages_per_replica = limits.pages_per_replica,
-           .cache_dtype = config.cache_type == CacheType::kF32 ? DType::kF32 : DType::kBF16,
-           .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000))}});
+  auto executor = make_rank_executor({.plans = std::make_shared<planning::Plans>(planned.plans),
+                                      .stages = planned.configuration.stages,
+                                      .shape = limits.shape,
+                                      .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
+                                      .description = described->description,
+                                      .options = {.vocab = planned.model.vocab,
+                                                  .hidden = planned.shape.hidden,
+                                                  .page_size = limits.page_size,
+                                                  .pages_per_replica = limits.pages_per_replica,
+                                                  .cache_dtype = dtype_of(config.cache_type),
+                                                  .deadline = std::chrono::milliseconds(static_cast<int64_t>(
+                                                      config.deadline_seconds * 1000))}});
   if (!executor) return executor.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
+  if (const int64_t bytes = most_cache_bytes(*described, config.cache_type).per_sequence; bytes > 0)
+    say(fmt::format("{} slots a replica for what sequences keep once, {:.2f} MB each on a rank",
+                    capacity.max_requests, static_cast<double>(bytes) / 1e6));
   try {
     warm_up(**executor, limits.shape, limits);
   } catch (const Fatal& failure) {

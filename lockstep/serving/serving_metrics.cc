@@ -132,6 +132,10 @@ void ServingMetrics::refresh(runtime::Engine& engine) {
     gauge("lockstep_cache_pages_used", "Pages of the cache that hold something.",
           static_cast<double>(replica.pages_used));
     gauge("lockstep_cache_pages", "Pages of the cache.", static_cast<double>(replica.pages_total));
+    gauge("lockstep_cache_slots_used", "Places of what is kept once a sequence that are taken.",
+          static_cast<double>(replica.slots_used));
+    gauge("lockstep_cache_slots", "Places of what is kept once a sequence.",
+          static_cast<double>(replica.slots_total));
   }
 }
 

@@ -161,11 +161,48 @@ TEST_P(GroupedQuery, InOtherChunkSizes) {
 INSTANTIATE_TEST_SUITE_P(Configurations, GroupedQuery, ::testing::ValuesIn(some_configurations()),
                          [](const auto& named) { return named.param.name; });
 
+// The same of a state that is kept once a sequence: a row continues where the step before left it.
+class DeltaNet : public ::testing::TestWithParam<NamedFlags> {};
+
+TEST_P(DeltaNet, InOtherChunkSizes) {
+  for (const char* model : {"qwen3.5-moe", "qwen3-next"}) {
+    SCOPED_TRACE(model);
+    const std::string folder = std::string("tests/golden/") + model;
+    expect_chunks_leave_no_trace({.model_directory = repository(folder), .parallel = GetParam().flags},
+                                 prompts((folder + "/golden.json").c_str()));
+  }
+}
+
+// More requests than slots: a sequence starts afresh in the slot of one that has ended.
+TEST_P(DeltaNet, AloneAndInABatchOf64) {
+  const auto config = [](planning::ParallelFlags flags) {
+    return runtime::EngineConfig{.model_directory = repository("models/tutor-qwen3.5-moe"),
+                                 .parallel = std::move(flags)};
+  };
+  const auto all = prompts("tests/golden/tutor-qwen3.5-moe/golden.json");
+  const auto engine = start(config(with_max_running(GetParam().flags, 9)));
+  std::vector<std::vector<int32_t>> expected;
+  for (const auto& prompt : all) expected.push_back(run_all(*engine, {greedy(prompt, 16)}).front().ids);
+  std::vector<runtime::Request> batch;
+  for (size_t at = 0; at < 64; ++at) batch.push_back(greedy(all[at % all.size()], 16));
+  const auto outcomes = run_all(*engine, batch);
+  for (size_t at = 0; at < outcomes.size(); ++at)
+    EXPECT_EQ(outcomes[at].ids, expected[at % all.size()]) << "request " << at << ": " << outcomes[at].error;
+  for (const auto& replica : engine->stats().replicas) EXPECT_EQ(replica.slots_used, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Configurations, DeltaNet, ::testing::ValuesIn(some_configurations()),
+                         [](const auto& named) { return named.param.name; });
+
 // Memory for two sequences only: sequences are preempted and computed again, and still say the same.
-TEST(Preemption, LosesNothing) {
-  const auto all = prompts();
-  const auto roomy = start(config_of(flags(4, 2, 4, "in_process", 1)));
-  runtime::EngineConfig tight = config_of(flags(4, 2, 4, "in_process", 1));
+class Preemption : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Preemption, LosesNothing) {
+  const std::string model = GetParam();
+  const auto all = prompts(("tests/golden/" + model + "/golden.json").c_str());
+  runtime::EngineConfig tight{.model_directory = repository("models/" + model),
+                              .parallel = flags(4, 2, 4, "in_process", 1)};
+  const auto roomy = start(tight);
   tight.max_total_tokens = 700;
   const auto engine = start(tight);
   std::vector<runtime::Request> requests;
@@ -174,8 +211,11 @@ TEST(Preemption, LosesNothing) {
   for (size_t at = 0; at < requests.size(); ++at)
     EXPECT_EQ(outcomes[at].ids, expected[at].ids) << "request " << at << ": " << outcomes[at].error;
   EXPECT_GT(engine->stats().preemptions, 0u);
-  for (const auto& replica : engine->stats().replicas) EXPECT_EQ(replica.pages_used, 0);
+  for (const auto& replica : engine->stats().replicas) EXPECT_EQ(replica.pages_used + replica.slots_used, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Tutors, Preemption, ::testing::Values("tutor-deepseek-v3", "tutor-qwen3.5-moe"),
+                         [](const auto& tutor) { return tutor.index == 0 ? "deepseek" : "qwen"; });
 
 TEST(Cache, InBf16AnswersTheSameProblems) {
   runtime::EngineConfig config = config_of(flags(2, 2, 2, "in_process", 1));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `lockstep eval` on the trained tutor in many parallel configurations: every problem must be right in each.
+"""Runs `lockstep eval` on the trained tutors in many parallel configurations: every problem must be right in each.
 
 usage: eval_test.py LOCKSTEP_BINARY REPOSITORY
 LOCKSTEP_EVAL_LIMIT asks only the first so many problems and every fourth configuration, for slow sanitized builds.
@@ -12,7 +12,7 @@ import sys
 import time
 
 SCATTERED = "--tp-size 4 --dp-size 2 --enable-dp-attention --ep-size 4 --moe-a2a-backend in_process --moe-dense-tp-size 1"
-CONFIGURATIONS = [
+DEEPSEEK = [
     # Scattered dense layers, fusion allowed, a request limit that the attention-TP width 2 does not divide.
     SCATTERED + " --max-running-requests 97",
     # Fixed-geometry dispatch with whole dense layers and the LM head over attention-TP; few requests at once, so that
@@ -39,9 +39,17 @@ CONFIGURATIONS = [
     " --chunked-prefill-size 16",
 ]
 
+# The second tutor keeps a state a sequence; on eight ranks some of them share a key head of it.
+QWEN = [
+    "--tp-size 1",
+    SCATTERED + " --max-running-requests 97",
+    "--tp-size 8",
+]
+CONFIGURATIONS = [("tutor-deepseek-v3", flags) for flags in DEEPSEEK] + [("tutor-qwen3.5-moe", flags) for flags in QWEN]
 
-def evaluate(binary, repository, flags, limit):
-    command = [binary, "--log-level", "warning", "eval", "--json", "--model", f"{repository}/models/tutor-deepseek-v3",
+
+def evaluate(binary, repository, model, flags, limit):
+    command = [binary, "--log-level", "warning", "eval", "--json", "--model", f"{repository}/models/{model}",
                "--problems", f"{repository}/tests/eval/problems-seed11.jsonl", *flags.split()]
     if limit:
         command += ["--limit", str(limit)]
@@ -56,13 +64,13 @@ def main():
     limit = int(os.environ.get("LOCKSTEP_EVAL_LIMIT", "0"))
     configurations = CONFIGURATIONS[::4] if limit else CONFIGURATIONS
     failures = 0
-    for flags in configurations:
+    for model, flags in configurations:
         start = time.monotonic()
-        result, errors = evaluate(binary, repository, flags, limit)
+        result, errors = evaluate(binary, repository, model, flags, limit)
         right = result is not None and result["total"] > 0 and result["right"] == result["total"]
         failures += not right
         shown = f"{result['right']} of {result['total']} right" if result else "did not run"
-        print(f"{'ok  ' if right else 'FAIL'} {shown} in {time.monotonic() - start:.1f} s: {flags}", flush=True)
+        print(f"{'ok  ' if right else 'FAIL'} {shown} in {time.monotonic() - start:.1f} s: {model} {flags}", flush=True)
         if not right:
             print(errors or json.dumps(result["wrong"][:3], indent=1))
     print(f"{len(configurations) - failures} passed, {failures} failed")

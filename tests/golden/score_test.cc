@@ -1,6 +1,7 @@
 // The float32 references of a checkpoint of every family, on 1, 2, 4 and 8 ranks and in every configuration
 // of the list. The references were made with Hugging Face transformers and checked against float64 runs to
-// within 6e-5; those of the variants with tools/record_decoder_golden.py, which agrees with the former.
+// within 6e-5; those of the variants with tools/record_decoder_golden.py, which agrees with the former; that
+// of qwen3-next with tools/record_qwen3_next_golden.py.
 #include <gtest/gtest.h>
 
 #include "tests/equivalence/configurations.h"
@@ -98,7 +99,7 @@ TEST_P(Score, EqualsTheReference) {
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Golden, NamedFlags>>& info) {
   std::string model = std::get<0>(info.param).model;
   model = model.substr(model.rfind('/') + 1);
-  std::replace(model.begin(), model.end(), '-', '_');
+  std::replace_if(model.begin(), model.end(), [](char c) { return c == '-' || c == '.'; }, '_');
   return model + "_" + std::get<1>(info.param).name;
 }
 
@@ -116,6 +117,15 @@ INSTANTIATE_TEST_SUITE_P(GroupedQuery, Score,
                                                               golden("glm4-moe-variant")),
                                             ::testing::ValuesIn(grouped_configurations())),
                          name_of);
+
+// Prompts that are longer than the 64 rows that the reference takes at once are among both.
+INSTANTIATE_TEST_SUITE_P(
+    DeltaNet, Score,
+    ::testing::Combine(::testing::Values(golden("qwen3.5-moe"), golden("qwen3-next"),
+                                         Golden{"models/tutor-qwen3.5-moe",
+                                                "tests/golden/tutor-qwen3.5-moe/golden.json"}),
+                       ::testing::ValuesIn(grouped_configurations())),
+    name_of);
 
 INSTANTIATE_TEST_SUITE_P(Dense, Score,
                          ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3"),

@@ -1,5 +1,7 @@
 #include "lockstep/kernels/cpu/arguments.h"
 
+#include <vector>
+
 namespace lockstep::kernels::cpu {
 namespace {
 
@@ -63,6 +65,31 @@ void check_sequences(std::span<const PagedSequence> sequences, int page_size, in
     LOCKSTEP_CHECK_GE(sequence.first_row, 0);
     LOCKSTEP_CHECK_LE(int64_t{sequence.first_row} + sequence.num_rows, batch_rows);
   }
+}
+
+void check_f32_state(const TensorView& view, int num_dims) {
+  check_dims(view, num_dims);
+  LOCKSTEP_CHECK(view.dtype == DType::kF32, "a state is f32, this one is {}", name_of(view.dtype));
+}
+
+// Sequences that keep their state in one of `slots` slots, two of them never in the same.
+void check_slots(std::span<const PagedSequence> sequences, int64_t slots, int64_t batch_rows) {
+  std::vector<uint8_t> taken(static_cast<size_t>(slots), 0);
+  for (const PagedSequence& sequence : sequences) {
+    LOCKSTEP_CHECK_GE(sequence.num_rows, 0);
+    LOCKSTEP_CHECK_LE(sequence.num_rows, sequence.context);
+    LOCKSTEP_CHECK_GE(sequence.first_row, 0);
+    LOCKSTEP_CHECK_LE(int64_t{sequence.first_row} + sequence.num_rows, batch_rows);
+    LOCKSTEP_CHECK_GE(sequence.slot, 0);
+    LOCKSTEP_CHECK_LT(int64_t{sequence.slot}, slots);
+    LOCKSTEP_CHECK(taken[static_cast<size_t>(sequence.slot)]++ == 0, "slot {} is taken twice", sequence.slot);
+  }
+}
+
+void check_head_vector(const TensorView& view, int64_t heads) {
+  check_dims(view, 1);
+  check_weight_dtype(view);
+  LOCKSTEP_CHECK_EQ(view.shape[0], heads);
 }
 
 }  // namespace
@@ -251,6 +278,52 @@ void check(const GqaArgs& args) {
   const int64_t kv_heads = heads == 0 ? 0 : (args.first_in_group + heads - 1) / args.group + 1;
   LOCKSTEP_CHECK_EQ(args.k.shape[1], kv_heads * head_dim);
   check_sequences(args.sequences, args.page_size, args.k.shape[0], args.q.shape[0]);
+}
+
+void check(const CausalConvArgs& args) {
+  check_f32_matrix(args.x);
+  check_f32_matrix(args.weight);
+  check_f32_matrix(args.out);
+  check_f32_state(args.state, 3);
+  check_same_shape(args.x, args.out);
+  LOCKSTEP_CHECK_GE(args.weight.shape[0], 1);
+  LOCKSTEP_CHECK_EQ(args.weight.shape[1], args.x.shape[1]);
+  LOCKSTEP_CHECK_EQ(args.state.shape[1], args.weight.shape[0] - 1);
+  LOCKSTEP_CHECK_EQ(args.state.shape[2], args.x.shape[1]);
+  check_slots(args.sequences, args.state.shape[0], args.x.shape[0]);
+}
+
+void check(const L2NormArgs& args) { check_f32_cube(args.x); }
+
+void check(const DeltaGatesArgs& args) {
+  for (const TensorView* rows : {&args.a, &args.b, &args.decay, &args.beta}) {
+    check_f32_matrix(*rows);
+    check_same_shape(*rows, args.a);
+  }
+  check_head_vector(args.a_log, args.a.shape[1]);
+  check_head_vector(args.dt_bias, args.a.shape[1]);
+}
+
+void check(const GatedDeltaArgs& args) {
+  for (const TensorView* cube : {&args.q, &args.k, &args.v, &args.out}) check_f32_cube(*cube);
+  check_f32_matrix(args.decay);
+  check_f32_matrix(args.beta);
+  check_f32_state(args.state, 4);
+  check_same_shape(args.q, args.k);
+  check_same_shape(args.v, args.out);
+  check_same_shape(args.v, args.decay);
+  check_same_shape(args.v, args.beta);
+  LOCKSTEP_CHECK_EQ(args.q.shape[0], args.v.shape[0]);
+  const int64_t heads = args.v.shape[1], key_dim = args.q.shape[2], value_dim = args.v.shape[2];
+  LOCKSTEP_CHECK_EQ(args.k.shape[2], key_dim);
+  LOCKSTEP_CHECK_EQ(args.out.shape[2], value_dim);
+  LOCKSTEP_CHECK_EQ(args.state.shape[1], heads);
+  LOCKSTEP_CHECK_EQ(args.state.shape[2], key_dim);
+  LOCKSTEP_CHECK_EQ(args.state.shape[3], value_dim);
+  LOCKSTEP_CHECK(args.first_in_group >= 0 && args.first_in_group < args.group,
+                 "a first head at {} of a group of {}", args.first_in_group, args.group);
+  LOCKSTEP_CHECK_EQ(args.q.shape[1], heads == 0 ? 0 : (args.first_in_group + heads - 1) / args.group + 1);
+  check_slots(args.sequences, args.state.shape[0], args.v.shape[0]);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -21,5 +21,9 @@ void check(const CacheReadArgs& args);
 void check(const MlaAbsorbedArgs& args);
 void check(const MlaExpandedArgs& args);
 void check(const GqaArgs& args);
+void check(const CausalConvArgs& args);
+void check(const L2NormArgs& args);
+void check(const DeltaGatesArgs& args);
+void check(const GatedDeltaArgs& args);
 
 }  // namespace lockstep::kernels::cpu

@@ -1,6 +1,7 @@
 #include "lockstep/kernels/cpu/scalar_ops.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lockstep/kernels/cpu/arguments.h"
 #include "lockstep/kernels/cpu/elements.h"
@@ -114,6 +115,25 @@ void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
     kernels.linear({.x = x, .w = args.up[expert], .out = up});
     kernels.silu_mul({.gate = gate, .up = up, .out = gate});
     kernels.linear({.x = gate, .w = args.down[expert], .out = args.y.row_range(begin, count)});
+  }
+}
+
+// The decay multiplies a state thousands of times over, so it is worked out in double precision.
+void delta_gates(const DeltaGatesArgs& args) {
+  check(args);
+  const auto number = [](const TensorView& vector, int64_t at) {
+    return static_cast<double>(vector.dtype == DType::kBF16 ? to_float(vector.as<BF16>()[at])
+                                                            : vector.as<float>()[at]);
+  };
+  for (int64_t head = 0; head < args.a.shape[1]; ++head) {
+    const double rate = std::exp(number(args.a_log, head)), bias = number(args.dt_bias, head);
+    for (int64_t row = 0; row < args.a.shape[0]; ++row) {
+      const double a = static_cast<double>(row_of<float>(args.a, row)[head]) + bias;
+      const double b = row_of<float>(args.b, row)[head];
+      const double softplus = a > 40 ? a : std::log1p(std::exp(a));  // the exponential must not overflow
+      row_of<float>(args.decay, row)[head] = static_cast<float>(std::exp(-rate * softplus));
+      row_of<float>(args.beta, row)[head] = static_cast<float>(1 / (1 + std::exp(-b)));
+    }
   }
 }
 

@@ -22,6 +22,7 @@ void route(const RouteArgs& args, RouteScratch& scratch);
 void cache_write(const CacheWriteArgs& args);
 void cache_read(const CacheReadArgs& args);
 void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels);
+void delta_gates(const DeltaGatesArgs& args);
 
 // The cache row of one token of a sequence.
 inline int64_t cache_row(const PagedSequence& sequence, int page_size, int64_t token) {

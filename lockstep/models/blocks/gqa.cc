@@ -6,8 +6,18 @@
 namespace lockstep::models {
 namespace {
 
-TensorView by_head(const TensorView& x, int64_t head_dim) {
-  return view_of(x.data, x.dtype, {x.rows(), x.cols() / head_dim, head_dim});
+// The first head_dim values of every `width`, [rows, heads, head_dim].
+TensorView by_head(const TensorView& x, int64_t head_dim, int64_t width) {
+  TensorView cube = view_of(x.data, x.dtype, {x.rows(), x.cols() / width, head_dim});
+  cube.stride = {x.stride[0], width, 1};
+  return cube;
+}
+
+// The same as a matrix of one row a head; the rows of x follow each other without a gap.
+TensorView each_head(const TensorView& x, int64_t offset, int64_t head_dim, int64_t width) {
+  TensorView each = view_of(x.as<float>() + offset, {x.num_elements() / width, head_dim});
+  each.stride[0] = width;
+  return each;
 }
 
 TensorView project(const TensorView& x, const TensorView& w, const TensorView& bias,
@@ -17,19 +27,18 @@ TensorView project(const TensorView& x, const TensorView& w, const TensorView& b
   return out;
 }
 
-// In place: the norm of every head, where there is one, then the rotation.
-void norm_and_rotate(const GqaConfig& config, const TensorView& heads, const TensorView& norm_weight,
-                     const RopeTables& rope, std::span<const int32_t> positions,
-                     const ForwardContext& context) {
-  const int64_t num_heads = heads.cols() / config.head_dim;
+// In place, of heads that lie `width` values apart: the norm, where there is one, then the rotation.
+void norm_and_rotate(const GqaConfig& config, const TensorView& heads, int width,
+                     const TensorView& norm_weight, const RopeTables& rope,
+                     std::span<const int32_t> positions, const ForwardContext& context) {
   if (config.head_norm == GqaConfig::HeadNorm::kQueriesAndKeys) {
-    const TensorView each = view_of(heads.data, heads.dtype, {heads.rows() * num_heads, config.head_dim});
+    const TensorView each = each_head(heads, 0, config.head_dim, width);
     kernels::RmsNormArgs norm{.x = each, .weight = norm_weight, .eps = config.norm_eps, .out = each};
     context.kernels.rms_norm(norm);
   }
   context.kernels.rope({.x = heads,
-                        .num_heads = static_cast<int>(num_heads),
-                        .head_stride = config.head_dim,
+                        .num_heads = static_cast<int>(heads.cols() / width),
+                        .head_stride = width,
                         .dim = config.rope,
                         .positions = positions,
                         .cos = rope.cos(),
@@ -71,17 +80,20 @@ GqaWeights read_gqa_weights(WeightReader& reader, const std::string& prefix, con
                             Shard shard) {
   using enum GqaConfig::Bias;
   const GqaHeads heads = heads_of(config, shard);
-  const auto values_of = [&](Range range) {
-    return Range{range.begin * config.head_dim, range.end * config.head_dim};
+  const auto values_of = [&](Range range, int width) {
+    return Range{range.begin * width, range.end * width};
   };
-  const Range query = values_of(heads.query), kv = values_of(heads.kv);
-  const int64_t all_query = int64_t{config.num_heads} * config.head_dim;
+  const Range query = values_of(heads.query, config.query_width());
+  const Range kv = values_of(heads.kv, config.head_dim);
+  const int64_t all_query = int64_t{config.num_heads} * config.query_width();
   const int64_t all_kv = int64_t{config.num_kv_heads} * config.head_dim;
   GqaWeights weights{.first_in_group = heads.first_in_group};
   weights.q = reader.matrix_rows(prefix + "q_proj.weight", all_query, config.hidden, query);
   weights.k = reader.matrix_rows(prefix + "k_proj.weight", all_kv, config.hidden, kv);
   weights.v = reader.matrix_rows(prefix + "v_proj.weight", all_kv, config.hidden, kv);
-  weights.o = reader.matrix_cols(prefix + "o_proj.weight", config.hidden, all_query, query);
+  weights.o =
+      reader.matrix_cols(prefix + "o_proj.weight", config.hidden, int64_t{config.num_heads} * config.head_dim,
+                         values_of(heads.query, config.head_dim));
   if (config.bias != kNone) {
     weights.q_bias = reader.vector_part(prefix + "q_proj.bias", all_query, query);
     weights.k_bias = reader.vector_part(prefix + "k_proj.bias", all_kv, kv);
@@ -90,8 +102,8 @@ GqaWeights read_gqa_weights(WeightReader& reader, const std::string& prefix, con
   if (config.bias == kQkvo && shard.index == 0)
     weights.o_bias = reader.vector(prefix + "o_proj.bias", config.hidden);
   if (config.head_norm == GqaConfig::HeadNorm::kQueriesAndKeys) {
-    weights.q_norm = reader.vector(prefix + "q_norm.weight", config.head_dim);
-    weights.k_norm = reader.vector(prefix + "k_norm.weight", config.head_dim);
+    weights.q_norm = reader.norm(prefix + "q_norm.weight", config.head_dim, config.norm_form);
+    weights.k_norm = reader.norm(prefix + "k_norm.weight", config.head_dim, config.norm_form);
   }
   return weights;
 }
@@ -103,15 +115,16 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
   const TensorView q = project(x, weights.q, weights.q_bias, context);
   const TensorView k = project(x, weights.k, weights.k_bias, context);
   const TensorView v = project(x, weights.v, weights.v_bias, context);
-  norm_and_rotate(config, q, weights.q_norm, rope, positions, context);
-  norm_and_rotate(config, k, weights.k_norm, rope, positions, context);
+  norm_and_rotate(config, q, config.query_width(), weights.q_norm, rope, positions, context);
+  norm_and_rotate(config, k, config.head_dim, weights.k_norm, rope, positions, context);
   std::vector<kernels::PagedSequence> sequences(batch.prompts.begin(), batch.prompts.end());
   sequences.insert(sequences.end(), batch.decodes.begin(), batch.decodes.end());
   context.kernels.cache_write({.x = k, .sequences = sequences, .page_size = batch.page_size, .cache = keys});
   context.kernels.cache_write(
       {.x = v, .sequences = sequences, .page_size = batch.page_size, .cache = values});
-  const TensorView mixed = context.workspace.take({x.rows(), q.cols()});
-  context.kernels.gqa({.q = by_head(q, config.head_dim),
+  const int64_t num_heads = q.cols() / config.query_width();
+  const TensorView mixed = context.workspace.take({x.rows(), num_heads * config.head_dim});
+  context.kernels.gqa({.q = by_head(q, config.head_dim, config.query_width()),
                        .sequences = sequences,
                        .page_size = batch.page_size,
                        .k = keys,
@@ -119,7 +132,11 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
                        .group = config.group(),
                        .first_in_group = weights.first_in_group,
                        .scale = config.scale,
-                       .out = by_head(mixed, config.head_dim)});
+                       .out = by_head(mixed, config.head_dim, config.head_dim)});
+  if (config.output_gate == GqaConfig::OutputGate::kSigmoid)
+    context.kernels.sigmoid_mul(
+        {.x = each_head(mixed, 0, config.head_dim, config.head_dim),
+         .gate = each_head(q, config.head_dim, config.head_dim, config.query_width())});
   return project(mixed, weights.o, weights.o_bias, context);
 }
 

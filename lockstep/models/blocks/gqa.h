@@ -1,7 +1,7 @@
 #pragma once
 // Grouped-query attention (Ainslie et al. 2023): several query heads share a key/value head. Rotated keys and
 // values are cached. Optional: biases, a norm of every query and key head (Qwen3), rotation of a part of the
-// head only (GLM-4).
+// head only (GLM-4), a gate on what a head gives (Qwen3-Next).
 #include "lockstep/models/blocks/rope.h"
 #include "lockstep/models/model.h"
 #include "lockstep/models/weights.h"
@@ -16,7 +16,13 @@ struct GqaConfig {
   float norm_eps = 1e-6f;
   enum class Bias : uint8_t { kNone, kQkv, kQkvo } bias = Bias::kNone;
   enum class HeadNorm : uint8_t { kNone, kQueriesAndKeys } head_norm = HeadNorm::kNone;
+  NormForm norm_form = NormForm::kWhole;  // of the head norms
+  // kSigmoid: q_proj gives for each head a query and then a gate; the head's output is multiplied by its
+  // sigmoid.
+  enum class OutputGate : uint8_t { kNone, kSigmoid } output_gate = OutputGate::kNone;
   int group() const { return num_heads / num_kv_heads; }
+  // Values that q_proj gives for a head.
+  int query_width() const { return output_gate == OutputGate::kNone ? head_dim : 2 * head_dim; }
 };
 
 // What the families take where a config says nothing.
@@ -38,7 +44,7 @@ struct GqaHeads {
 GqaHeads heads_of(const GqaConfig& config, Shard shard);
 
 struct GqaWeights {
-  TensorView q, q_bias;  // [local heads * head_dim, hidden], [local heads * head_dim]
+  TensorView q, q_bias;  // [local heads * query_width, hidden], [local heads * query_width]
   TensorView k, k_bias;  // [local kv heads * head_dim, hidden], …
   TensorView v, v_bias;
   TensorView q_norm, k_norm;  // [head_dim]; empty without head norms

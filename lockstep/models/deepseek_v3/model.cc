@@ -51,11 +51,12 @@ MlaWeights read_attention(WeightReader& reader, const std::string& prefix, const
 Result<std::unique_ptr<Model>> load_model(const Config& config, const Checkpoint& checkpoint,
                                           const Shards& shards) {
   const auto rope = std::make_shared<const RopeTables>(config.rope, config.decoder.context_length);
-  return load_decoder(
-      config.decoder, checkpoint, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
-        return std::make_unique<MlaMixer>(config.mla, rope, static_cast<size_t>(layer),
-                                          read_attention(reader, prefix, config.mla, shards.attention));
-      });
+  return load_decoder(config.decoder, checkpoint, shards,
+                      [&](WeightReader& reader, const std::string& prefix, int layer) {
+                        return std::make_unique<MlaMixer>(
+                            config.mla, rope, static_cast<size_t>(layer),
+                            read_attention(reader, prefix + "self_attn.", config.mla, shards.attention));
+                      });
 }
 
 }  // namespace lockstep::models::deepseek_v3

@@ -40,19 +40,12 @@ Status Rank::load() {
   auto model = parts_.description->load(*parts_.checkpoint, shards);
   if (!model) return model.error();
   model_ = std::move(model).value();
-  for (const models::CacheNeed& need : parts_.description->cache_needs(shards)) {
-    const int64_t tokens = parts_.options.pages_per_replica * parts_.options.page_size;
-    const auto values = static_cast<size_t>(tokens * need.values_per_token);
-    // A rank without heads keeps nothing, in memory of its own all the same.
-    cache_memory_.emplace_back(std::calloc(std::max<size_t>(values, 1), size_of(parts_.options.cache_dtype)));
-    if (cache_memory_.back() == nullptr)
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("no memory for {} cached tokens of layer {}: lower --max-total-tokens", tokens,
-                               need.layer),
-                   "--max-total-tokens"};
-    caches_.push_back(
-        view_of(cache_memory_.back().get(), parts_.options.cache_dtype, {tokens, need.values_per_token}));
-  }
+  auto cache = CacheMemory::allocate(parts_.description->cache_needs(shards),
+                                     {.tokens = parts_.options.pages_per_replica * parts_.options.page_size,
+                                      .slots = parts_.shape.capacity.max_requests,
+                                      .token_dtype = parts_.options.cache_dtype});
+  if (!cache) return cache.error();
+  cache_ = *std::move(cache);
   return Done{};
 }
 
@@ -64,7 +57,7 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
                             .prompts = sequences.prompts,
                             .decodes = sequences.decodes,
                             .page_size = parts_.options.page_size,
-                            .caches = caches_};
+                            .caches = cache_.views()};
   const TensorView logits = model_->forward(batch, {boundary_, *kernels_, workspace_});
   deliver(input, logits, sink);
 }

@@ -1,12 +1,12 @@
 #pragma once
 // One rank: what its thread owns and the forward that it runs. Private to the executor.
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "lockstep/collectives/boundary.h"
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/executor/step_rows.h"
+#include "lockstep/runtime/kv_cache/cache_memory.h"
 
 namespace lockstep::runtime {
 
@@ -18,9 +18,6 @@ class Rank {
   void run(const StepInput& input, const StepRows& rows, const LogitSink& sink);
 
  private:
-  struct FreeMemory {
-    void operator()(void* memory) const { std::free(memory); }
-  };
   void deliver(const StepInput& input, TensorView logits, const LogitSink& sink);
   std::string fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const;
 
@@ -31,9 +28,7 @@ class Rank {
   Workspace workspace_;
   collectives::Boundary boundary_;
   std::unique_ptr<models::Model> model_;
-  std::vector<std::unique_ptr<void, FreeMemory>>
-      cache_memory_;  // pages that no sequence has touched cost nothing
-  std::vector<TensorView> caches_;
+  CacheMemory cache_;
 };
 
 }  // namespace lockstep::runtime

@@ -24,7 +24,8 @@ StepRows flatten(const StepInput& input) {
       list.push_back({.page_table = sequence.page_table,
                       .first_row = next,
                       .num_rows = count,
-                      .context = sequence.context});
+                      .context = sequence.context,
+                      .slot = sequence.slot});
       next += count;
     }
     LOCKSTEP_CHECK_EQ(next, input.plan.counts[replica].num_target_rows);

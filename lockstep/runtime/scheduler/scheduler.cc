@@ -5,7 +5,7 @@
 namespace lockstep::runtime {
 
 Scheduler::Replica::Replica(const SchedulerLimits& limits)
-    : pool(limits.pages_per_replica), slots(static_cast<size_t>(limits.shape.capacity.max_requests), 0) {}
+    : pool(limits.pages_per_replica), slots(limits.shape.capacity.max_requests) {}
 
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
   const Status status = check_limits(limits);
@@ -137,7 +137,7 @@ void Scheduler::admit_waiting() {
 }
 
 bool Scheduler::can_start(const Replica& replica, const Sequence& sequence) const {
-  return replica.running.size() < replica.slots.size() && prompt_rows(replica, sequence) > 0 &&
+  return replica.slots.num_free() > 0 && prompt_rows(replica, sequence) > 0 &&
          has_pages_for(replica, sequence);
 }
 
@@ -158,10 +158,7 @@ bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence) 
 
 void Scheduler::start(Sequence& sequence) {
   Replica& replica = home(sequence);
-  const auto slot = std::find(replica.slots.begin(), replica.slots.end(), RequestId{0});
-  LOCKSTEP_CHECK(slot != replica.slots.end(), "all {} slots are taken", replica.slots.size());
-  *slot = sequence.id;
-  sequence.slot = static_cast<int32_t>(slot - replica.slots.begin());
+  sequence.slot = replica.slots.take(sequence.id);
   sequence.is_running = true;
   replica.waiting.erase(sequence.id);
   replica.running.emplace(sequence.id, &sequence);
@@ -197,9 +194,7 @@ bool Scheduler::start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& 
 
 void Scheduler::stop(Sequence& sequence) {
   Replica& replica = home(sequence);
-  RequestId& slot = replica.slots[static_cast<size_t>(sequence.slot)];
-  LOCKSTEP_CHECK_EQ(slot, sequence.id);
-  slot = 0;
+  replica.slots.release(sequence.slot, sequence.id);
   sequence.slot = -1;
   sequence.is_running = false;
   sequence.num_cached = 0;
@@ -282,7 +277,9 @@ ReplicaStats Scheduler::replica_stats(int replica) const {
   return {.running = static_cast<int>(r.running.size()),
           .queued = static_cast<int>(r.waiting.size()),
           .pages_used = r.pool.num_used(),
-          .pages_total = r.pool.num_pages()};
+          .pages_total = r.pool.num_pages(),
+          .slots_used = r.slots.num_used(),
+          .slots_total = r.slots.num_slots()};
 }
 
 }  // namespace lockstep::runtime

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/runtime/kv_cache/page_pool.h"
+#include "lockstep/runtime/kv_cache/slot_pool.h"
 #include "lockstep/runtime/scheduler/limits.h"
 #include "lockstep/runtime/scheduler/sequence.h"
 #include "lockstep/runtime/step.h"
@@ -57,8 +58,8 @@ class Scheduler {
     explicit Replica(const SchedulerLimits& limits);
     PagePool pool;
     std::map<RequestId, Sequence*> waiting, running;  // oldest first
-    std::vector<RequestId> slots;                     // who has it; 0 is free
-    int64_t num_tokens = 0;                           // of all its sequences: its load
+    SlotPool slots;
+    int64_t num_tokens = 0;  // of all its sequences: its load
     Budget budget;
   };
   enum class Phase : uint8_t { kBetweenSteps, kInStep };

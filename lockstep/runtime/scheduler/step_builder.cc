@@ -1,7 +1,4 @@
 // The part of the scheduler that writes down a planned step, and the checks of its books.
-#include <algorithm>
-#include <set>
-
 #include "lockstep/runtime/scheduler/scheduler.h"
 
 namespace lockstep::runtime {
@@ -59,8 +56,7 @@ void Scheduler::check_idle() const {
     LOCKSTEP_CHECK_EQ(replica.pool.num_used(), 0);
     LOCKSTEP_CHECK_EQ(replica.num_tokens, 0);
     LOCKSTEP_CHECK_EQ(replica.waiting.size() + replica.running.size(), size_t{0});
-    LOCKSTEP_CHECK_EQ(std::count(replica.slots.begin(), replica.slots.end(), RequestId{0}),
-                      static_cast<std::ptrdiff_t>(replica.slots.size()));
+    LOCKSTEP_CHECK_EQ(replica.slots.num_used(), 0);
   }
 }
 
@@ -69,7 +65,6 @@ void Scheduler::check_invariants() const {
   int32_t num_running = 0;
   for (const Replica& replica : replicas_) {
     int64_t num_tokens = 0, num_pages = 0;
-    std::set<int32_t> slots;
     for (const auto* list : {&replica.waiting, &replica.running}) {
       num_listed += list->size();
       for (const auto& [id, sequence] : *list) {
@@ -80,15 +75,14 @@ void Scheduler::check_invariants() const {
         LOCKSTEP_CHECK_LE(int64_t{sequence->num_cached},
                           static_cast<int64_t>(sequence->pages.size()) * limits_.page_size);
         for (const int32_t page : sequence->pages) LOCKSTEP_CHECK_EQ(replica.pool.owner_of(page), id);
-        if (runs)
-          LOCKSTEP_CHECK(slots.insert(sequence->slot).second, "slot {} is taken twice", sequence->slot);
+        if (runs) LOCKSTEP_CHECK_EQ(replica.slots.owner_of(sequence->slot), id);
         num_tokens += sequence->num_tokens();
         num_pages += static_cast<int64_t>(sequence->pages.size());
       }
     }
     LOCKSTEP_CHECK_EQ(num_tokens, replica.num_tokens);
     LOCKSTEP_CHECK_EQ(num_pages, int64_t{replica.pool.num_used()});
-    LOCKSTEP_CHECK_LE(replica.running.size(), replica.slots.size());
+    LOCKSTEP_CHECK_EQ(replica.running.size(), static_cast<size_t>(replica.slots.num_used()));
     num_running += static_cast<int32_t>(replica.running.size());
   }
   LOCKSTEP_CHECK_EQ(num_listed, sequences_.size());

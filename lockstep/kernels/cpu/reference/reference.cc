@@ -5,6 +5,7 @@
 
 #include "lockstep/kernels/cpu/arguments.h"
 #include "lockstep/kernels/cpu/elements.h"
+#include "lockstep/kernels/cpu/reference/delta_net.h"
 #include "lockstep/kernels/cpu/scalar_ops.h"
 #include "lockstep/kernels/kernels.h"
 
@@ -41,6 +42,10 @@ class ReferenceKernels final : public Kernels {
   void cache_write(const CacheWriteArgs& args) override { cpu::cache_write(args); }
   void cache_read(const CacheReadArgs& args) override { cpu::cache_read(args); }
   void grouped_ffn(const GroupedFfnArgs& args) override { cpu::grouped_ffn(args, *this); }
+  void delta_gates(const DeltaGatesArgs& args) override { cpu::delta_gates(args); }
+  void causal_conv(const CausalConvArgs& args) override { cpu::reference_causal_conv(args); }
+  void l2_norm(const L2NormArgs& args) override { cpu::reference_l2_norm(args); }
+  void gated_delta(const GatedDeltaArgs& args) override { cpu::reference_gated_delta(args); }
 
   void rms_norm(RmsNormArgs& args) override {
     cpu::check(args);

@@ -65,6 +65,18 @@ void rms_norm(RmsNormArgs& args) {
   });
 }
 
+void l2_norm(const L2NormArgs& args) {
+  const auto width = static_cast<size_t>(args.x.shape[2]);
+  for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+    for (int64_t head = 0; head < args.x.shape[1]; ++head) {
+      float* x = row_of<float>(args.x, row) + head * args.x.stride[1];
+      const V by = hn::Set(Floats(), args.scale / std::sqrt(sum_of_squares(x, width) + args.eps));
+      for_each_vector(width, [&](size_t i, size_t n)
+                                 HWY_ATTR { store_up_to(hn::Mul(load_up_to(x + i, n), by), x + i, n); });
+    }
+  }
+}
+
 void add(const AddArgs& args) {
   const auto hidden = static_cast<size_t>(args.x.shape[1]);
   for (int64_t row = 0; row < args.x.shape[0]; ++row) {
@@ -76,17 +88,25 @@ void add(const AddArgs& args) {
   }
 }
 
+HWY_INLINE V silu_of(V x) { return hn::Div(x, hn::Add(hn::Set(Floats(), 1.0f), exp_of(hn::Neg(x)))); }
+
+void silu(const TensorView& matrix) {
+  for (int64_t row = 0; row < matrix.shape[0]; ++row) {
+    float* x = row_of<float>(matrix, row);
+    for_each_vector(static_cast<size_t>(matrix.shape[1]), [&](size_t i, size_t n) HWY_ATTR {
+      store_up_to(silu_of(load_up_to(x + i, n)), x + i, n);
+    });
+  }
+}
+
 void silu_mul(const SiluMulArgs& args) {
   const auto inter = static_cast<size_t>(args.gate.shape[1]);
-  const V one = hn::Set(Floats(), 1.0f);
   for (int64_t row = 0; row < args.gate.shape[0]; ++row) {
     const float* gate = row_of<float>(args.gate, row);
     const float* up = row_of<float>(args.up, row);
     float* out = row_of<float>(args.out, row);
     for_each_vector(inter, [&](size_t i, size_t n) HWY_ATTR {
-      const V g = load_up_to(gate + i, n);
-      const V silu = hn::Div(g, hn::Add(one, exp_of(hn::Neg(g))));
-      store_up_to(hn::Mul(silu, load_up_to(up + i, n)), out + i, n);
+      store_up_to(hn::Mul(silu_of(load_up_to(gate + i, n)), load_up_to(up + i, n)), out + i, n);
     });
   }
 }
@@ -167,7 +187,9 @@ HWY_AFTER_NAMESPACE();
 namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(rms_norm);
+HWY_EXPORT(l2_norm);
 HWY_EXPORT(add);
+HWY_EXPORT(silu);
 HWY_EXPORT(silu_mul);
 HWY_EXPORT(sigmoid_mul);
 HWY_EXPORT(softmax_block);
@@ -192,7 +214,9 @@ std::string_view vector_target() {
 }
 
 void vector_rms_norm(RmsNormArgs& args) { HWY_DYNAMIC_DISPATCH(rms_norm)(args); }
+void vector_l2_norm(const L2NormArgs& args) { HWY_DYNAMIC_DISPATCH(l2_norm)(args); }
 void vector_add(const AddArgs& args) { HWY_DYNAMIC_DISPATCH(add)(args); }
+void vector_silu(const TensorView& x) { HWY_DYNAMIC_DISPATCH(silu)(x); }
 void vector_silu_mul(const SiluMulArgs& args) { HWY_DYNAMIC_DISPATCH(silu_mul)(args); }
 void vector_sigmoid_mul(const SigmoidMulArgs& args) { HWY_DYNAMIC_DISPATCH(sigmoid_mul)(args); }
 float vector_softmax_block(float* score, int64_t count, float scale, SoftmaxState& state) {

@@ -17,6 +17,7 @@ class VectorKernels final : public Kernels {
   void cache_write(const CacheWriteArgs& args) override { cpu::cache_write(args); }
   void cache_read(const CacheReadArgs& args) override { cpu::cache_read(args); }
   void grouped_ffn(const GroupedFfnArgs& args) override { cpu::grouped_ffn(args, *this); }
+  void delta_gates(const DeltaGatesArgs& args) override { cpu::delta_gates(args); }
 
   void rms_norm(RmsNormArgs& args) override {
     cpu::check(args);
@@ -54,6 +55,18 @@ class VectorKernels final : public Kernels {
   void gqa(const GqaArgs& args) override {
     cpu::check(args);
     cpu::vector_gqa(args, attention_scratch_);
+  }
+  void causal_conv(const CausalConvArgs& args) override {
+    cpu::check(args);
+    cpu::vector_causal_conv(args);
+  }
+  void l2_norm(const L2NormArgs& args) override {
+    cpu::check(args);
+    cpu::vector_l2_norm(args);
+  }
+  void gated_delta(const GatedDeltaArgs& args) override {
+    cpu::check(args);
+    cpu::vector_gated_delta(args);
   }
 
  private:

@@ -22,7 +22,12 @@ void vector_matmul(const MatmulArgs& args, ChainFrom start);
 void vector_rms_norm(RmsNormArgs& args);
 void vector_add(const AddArgs& args);
 void vector_silu_mul(const SiluMulArgs& args);
+void vector_silu(const TensorView& x);  // [rows, width] f32, in place
 void vector_sigmoid_mul(const SigmoidMulArgs& args);
+
+void vector_l2_norm(const L2NormArgs& args);
+void vector_causal_conv(const CausalConvArgs& args);
+void vector_gated_delta(const GatedDeltaArgs& args);
 
 // One row and head of a softmax that goes over its tokens block by block.
 struct SoftmaxState {

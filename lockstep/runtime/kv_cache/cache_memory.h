@@ -1,0 +1,41 @@
+#pragma once
+// The bytes of one rank's cache: for every token of every page, and once for every slot. Which page and which
+// slot is whose is the scheduler's to say (page_pool.h, slot_pool.h). For the executor; start.cc asks for
+// sizes.
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/models/model.h"
+
+namespace lockstep::runtime {
+
+struct CacheShape {
+  int64_t tokens = 0;               // places for tokens: pages * page size
+  int64_t slots = 0;                // places for what is kept once a sequence, always float32
+  DType token_dtype = DType::kF32;  // or kBF16
+};
+
+struct CacheBytes {
+  int64_t per_token = 0, per_sequence = 0;
+};
+CacheBytes cache_bytes(std::span<const models::CacheNeed> needs, DType token_dtype);
+
+class CacheMemory {
+ public:
+  // All zero. Memory that no sequence has touched costs nothing.
+  static Result<CacheMemory> allocate(std::span<const models::CacheNeed> needs, const CacheShape& shape);
+
+  // One a need, in their order: [tokens, values per token] or [slots, values per sequence].
+  std::span<const TensorView> views() const { return views_; }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::vector<std::unique_ptr<void, Free>> memory_;
+  std::vector<TensorView> views_;
+};
+
+}  // namespace lockstep::runtime
