@@ -362,7 +362,7 @@ TEST_P(GatedDelta, AgreesWithTheChunkedForm) {
 }
 
 TEST_P(GatedDelta, StepsSlotsAndNeighboursLeaveNoTrace) {
-  const Heads heads = {.count = 3, .group = 2, .first_in_group = 1, .key_dim = 24, .value_dim = 83};
+  const Heads heads = {.count = 3, .group = 2, .first_in_group = 1, .key_dim = 24, .value_dim = 211};
   Inputs in(30, 150, heads);
   State state = state_for(1, heads);
   Matrix whole(150, heads.count * heads.value_dim);

@@ -1,6 +1,6 @@
 // The convolution and the recurrence of a gated DeltaNet layer. The recurrence goes over a state by blocks of
-// columns that stay in the first cache: a decode step reads and writes each state once, and the rows of a
-// prompt find it there.
+// columns whose sums stay in registers: a decode step reads a state from memory once and writes it once, and
+// the rows of a prompt find it in a cache.
 #include "lockstep/kernels/cpu/conv_window.h"
 #include "lockstep/kernels/cpu/elements.h"
 #include "lockstep/kernels/cpu/vector/targets.h"
@@ -122,10 +122,11 @@ class DeltaColumns {
 
 void run_head(const DeltaHead& head) {
   const auto width = static_cast<size_t>(head.args.v.shape[2]);
-  constexpr size_t kBlock = 4;  // vectors: 128 keys of them fill 32 KiB, and the sums stay in registers
   size_t column = 0;
-  for (; column + kBlock * kLanes <= width; column += kBlock * kLanes)
-    DeltaColumns<kBlock>(head, column, kLanes).run();
+#if HWY_TARGET == HWY_AVX3  // has registers for three sums of eight vectors
+  for (; column + 8 * kLanes <= width; column += 8 * kLanes) DeltaColumns<8>(head, column, kLanes).run();
+#endif
+  for (; column + 4 * kLanes <= width; column += 4 * kLanes) DeltaColumns<4>(head, column, kLanes).run();
   for (; column + kLanes <= width; column += kLanes) DeltaColumns<1>(head, column, kLanes).run();
   if (column < width) DeltaColumns<1>(head, column, width - column).run();
 }
