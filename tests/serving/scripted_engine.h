@@ -67,7 +67,7 @@ class ScriptedEngine : public runtime::Engine {
     const std::lock_guard lock(mutex_);
     runtime::EngineStats stats;
     stats.replicas = {{static_cast<int>(running_.size()), 0, static_cast<int64_t>(running_.size()), 100},
-                      {0, 0, 0, 100}};
+                      {0, 0, 0, 100, 0, 8}};
     stats.num_ranks = 4;
     stats.steps = 12;
     stats.output_tokens = num_tokens_;

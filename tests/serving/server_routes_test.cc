@@ -186,7 +186,8 @@ TEST(StatusPages, Metrics) {
         "lockstep_refused_requests_total{endpoint=\"/v1/chat/completions\",status=\"400\"} 1",
         "lockstep_generations_total{endpoint=\"/v1/chat/completions\",outcome=\"finished\"} 1",
         "lockstep_time_to_first_token_seconds_count{endpoint=\"/v1/chat/completions\"} 1",
-        "lockstep_steps_total 12", "lockstep_cache_pages{replica=\"1\"} 100", "lockstep_serving 1"})
+        "lockstep_steps_total 12", "lockstep_cache_pages{replica=\"1\"} 100",
+        "lockstep_cache_slots{replica=\"1\"} 8", "lockstep_serving 1"})
     EXPECT_NE(response.body.find(line), std::string::npos) << line << "\n" << response.body;
 }
 
