@@ -22,7 +22,7 @@ CONFIG = {
     "eos_token_id": 2, "tie_word_embeddings": False, "layer_types": ["linear_attention", "full_attention"] * 2,
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "partial_rotary_factor": 0.25, "rope_theta": 10000.0,
     "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
-    "linear_conv_kernel_dim": 4, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+    "linear_conv_kernel_dim": 4, "num_experts": 10, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
     "shared_expert_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [1],
 }
 PROMPT_LENGTHS = [1, 7, 63, 64, 150]

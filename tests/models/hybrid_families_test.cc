@@ -99,7 +99,7 @@ TEST(HybridFamilies, RefuseByNameWhatChangesTheMaths) {
     Json value;
   };
   const Case cases[] = {{"hidden_act", "gelu"},          {"attn_output_gate", false},
-                        {"use_sliding_window", true},    {"linear_num_key_heads", 3},
+                        {"use_sliding_window", true},    {"linear_num_key_heads", 4},
                         {"linear_conv_kernel_dim", 0},   {"linear_value_head_dim", "wide"},
                         {"partial_rotary_factor", 0.05}, {"intermediate_size", nullptr}};
   for (const Case& one : cases) {
