@@ -217,6 +217,18 @@ TEST_P(Preemption, LosesNothing) {
 INSTANTIATE_TEST_SUITE_P(Tutors, Preemption, ::testing::Values("tutor-deepseek-v3", "tutor-qwen3.5-moe"),
                          [](const auto& tutor) { return tutor.index == 0 ? "deepseek" : "qwen"; });
 
+// What sequences keep once is taken from the same share of memory as what they keep for every token.
+TEST(Cache, StatesThatDoNotFitAreRefused) {
+  const auto engine = runtime::start_engine({.model_directory = repository("models/tutor-qwen3.5-moe"),
+                                             .parallel = flags(2, 1, 1, "none", 1),
+                                             .mem_fraction_static = 1e-7});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().field, "--max-running-requests");
+  EXPECT_NE(engine.error().message.find("64 sequences of a replica keep 0.1 MB each on a rank"),
+            std::string::npos)
+      << engine.error().message;
+}
+
 TEST(Cache, InBf16AnswersTheSameProblems) {
   runtime::EngineConfig config = config_of(flags(2, 2, 2, "in_process", 1));
   config.cache_type = runtime::CacheType::kBF16;

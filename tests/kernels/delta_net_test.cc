@@ -219,7 +219,7 @@ struct Inputs {
 class Chunked {
  public:
   Chunked(const Inputs& in, const Heads& heads, int head, int64_t first_row, int64_t num_rows)
-      : in_(in), heads_(heads), head_(head), first_(first_row), rows_(num_rows) {
+      : in_(in), heads_(heads), head_(head), first_(first_row) {
     state.assign(static_cast<size_t>(heads.key_dim * heads.value_dim), 0.0);
     out.assign(static_cast<size_t>(num_rows * heads.value_dim), 0.0);
     for (int64_t begin = 0; begin < num_rows; begin += 64)
@@ -289,7 +289,7 @@ class Chunked {
   const Inputs& in_;
   const Heads& heads_;
   const int head_;
-  const int64_t first_, rows_;
+  const int64_t first_;
 };
 
 class GatedDelta : public KernelsTest {

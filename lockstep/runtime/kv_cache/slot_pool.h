@@ -1,8 +1,9 @@
 #pragma once
 // Which slot of one replica's cache belongs to which running sequence. A slot is the place of what layers
 // keep once a sequence (a recurrent state), where a page is the place of what they keep for every token;
-// whoever runs has one. Bookkeeping only: the bytes are the executor's, and a sequence that starts does not
-// read what its slot held before. One thread.
+// whoever runs has one. A copy of a slot is all of a sequence that its pages do not hold. Bookkeeping only:
+// the bytes are the executor's, and a sequence that starts does not read what its slot held before. One
+// thread.
 #include <cstdint>
 #include <vector>
 

@@ -20,7 +20,8 @@ void step_of(const GatedDeltaArgs& args, int64_t row, int64_t head, float* state
   const float* q = head_of(args.q, row, key_head);
   const float* k = head_of(args.k, row, key_head);
   const float* v = head_of(args.v, row, head);
-  const double decay = row_of<float>(args.decay, row)[head], beta = row_of<float>(args.beta, row)[head];
+  const double decay = static_cast<double>(row_of<float>(args.decay, row)[head]);
+  const double beta = static_cast<double>(row_of<float>(args.beta, row)[head]);
   std::vector<double> column(static_cast<size_t>(key_dim));
   for (int64_t j = 0; j < value_dim; ++j) {
     double had = 0, read = 0;
