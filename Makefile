@@ -31,7 +31,7 @@ test: ## build and run every test
 
 .PHONY: asan
 asan: ## every test of the code under AddressSanitizer and UndefinedBehaviorSanitizer
-	@tools/install_packages.sh build
+	@tools/install_packages.sh asan
 	@tools/test.sh asan
 
 .PHONY: tsan
@@ -41,8 +41,8 @@ tsan: ## every test of the code under ThreadSanitizer
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS (60), two at a time; NAMES="json ..." picks some
-	@tools/install_packages.sh fuzz
-	@tools/build.sh fuzz fuzzers
+	@tools/install_packages.sh asan
+	@tools/build.sh asan fuzzers
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/run_fuzzers.sh $(NAMES)
 
 .PHONY: format

@@ -27,14 +27,10 @@ if(LOCKSTEP_SANITIZE)
   endif()
 endif()
 # Tests are built more often than they run for long: most of the time would go into optimising GoogleTest and what the
-# sanitizers add to it. With AddressSanitizer the same is true of the rooms that wait more than they compute.
+# sanitizers add to it.
 set(LOCKSTEP_TEST_OPTIONS -O1)
-set(LOCKSTEP_WAITING_ROOM_OPTIONS)
 if(LOCKSTEP_SANITIZE)
   set(LOCKSTEP_TEST_OPTIONS -O0)
-  if(LOCKSTEP_SANITIZE MATCHES "address" AND NOT LOCKSTEP_FUZZ)
-    set(LOCKSTEP_WAITING_ROOM_OPTIONS -O0)
-  endif()
 endif()
 if(LOCKSTEP_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage in every room; main() comes with each target in tests/fuzz

@@ -1,17 +1,14 @@
-# lockstep_room(NAME [WAITS] DEPENDS rooms... [INTERFACE_OF rooms...] [LIBS public...] [PRIVATE_LIBS private...])
+# lockstep_room(NAME DEPENDS rooms... [INTERFACE_OF rooms...] [LIBS public...] [PRIVATE_LIBS private...])
 #
 # The static library of one room: every .cc below lockstep/NAME except a main.cc. INTERFACE_OF names rooms of which only
-# headers are used (serving sees runtime/engine.h and links no engine). WAITS marks a room that waits more than it computes.
+# headers are used (serving sees runtime/engine.h and links no engine).
 function(lockstep_room name)
-  cmake_parse_arguments(ROOM "WAITS" "" "DEPENDS;INTERFACE_OF;LIBS;PRIVATE_LIBS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "DEPENDS;INTERFACE_OF;LIBS;PRIVATE_LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lockstep/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   if(sources)
     add_library(lockstep_${name} STATIC ${sources})
     set(scope PUBLIC)
-    if(ROOM_WAITS)
-      target_compile_options(lockstep_${name} PRIVATE ${LOCKSTEP_WAITING_ROOM_OPTIONS})
-    endif()
   else()
     add_library(lockstep_${name} INTERFACE)
     set(scope INTERFACE)

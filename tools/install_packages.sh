@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what Lockstep needs from the distribution's own packages (Debian 12, Ubuntu 24.04), and only what is missing.
-# usage: tools/install_packages.sh [build|web|fuzz|format|lint|bench]...      (default: build)
+# usage: tools/install_packages.sh [build|web|asan|format|lint|bench]...      (default: build)
 #   build   compiler, libraries, GoogleTest, and python3, which runs the tests of the tree itself
 #   web     a browser and its driver, for the test of the chat page, which is skipped without them (Debian only: Ubuntu's
 #           packages of both are snaps)
-#   fuzz, format, lint, bench   what the make goal of that name needs
+#   asan (fuzz too), format, lint, bench   what the make goal of that name needs
 # Prints nothing when all is there. With LOCKSTEP_SKIP_INSTALL=1 it installs nothing and only says what is missing.
 set -euo pipefail
 
@@ -14,7 +14,7 @@ build=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config make:make cca
 declare -A sets=(
   [build]="${build[*]}"
   [web]="chromium:chromium chromedriver:chromium-driver"
-  [fuzz]="${build[*]} clang++-19:clang-19 libclang-rt-19-dev"
+  [asan]="${build[*]} clang++-19:clang-19 libclang-rt-19-dev"
   [format]="clang-format-19:clang-format-19"
   [lint]="${build[*]} clang-tidy-19:clang-tidy-19"
   [bench]="${build[*]} libbenchmark-dev"

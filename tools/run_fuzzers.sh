@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs every built fuzz target for FUZZ_SECONDS (60), FUZZ_JOBS (2) of them at a time, from the seeds in
-# tests/fuzz/corpus/NAME. New inputs are kept in build/fuzz/corpus, inputs that break something in build/fuzz/found.
-# usage: tools/run_fuzzers.sh [NAME...]      (build first: cmake --build --preset fuzz)
+# tests/fuzz/corpus/NAME. New inputs are kept in build/asan/fuzz/corpus, inputs that break something in build/asan/fuzz/found.
+# usage: tools/run_fuzzers.sh [NAME...]      (build first: tools/build.sh asan fuzzers)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
 jobs=${FUZZ_JOBS:-2}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "FUZZ_SECONDS is '$seconds'; it must be a number of seconds above 0" >&2; exit 2; }
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || { echo "FUZZ_JOBS is '$jobs'; it must be a number above 0" >&2; exit 2; }
-bin=build/fuzz/tests/fuzz
+bin=build/asan/tests/fuzz
 export ASAN_OPTIONS=allow_addr2line=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}  # names in stacks without LLVM's symbolizer
 
 names=("$@")
@@ -24,12 +24,12 @@ done
 
 # One target: its output goes to a log; exit status of the fuzzer.
 fuzz_one() {
-  local name=$1 seeds=tests/fuzz/corpus/$1 kept=build/fuzz/corpus/$1 dictionary=tests/fuzz/$1.dict options=()
-  mkdir -p "$kept" build/fuzz/found build/fuzz/logs
+  local name=$1 seeds=tests/fuzz/corpus/$1 kept=build/asan/fuzz/corpus/$1 dictionary=tests/fuzz/$1.dict options=()
+  mkdir -p "$kept" build/asan/fuzz/found build/asan/fuzz/logs
   [ -d "$seeds" ] && options+=("$seeds")
   [ -f "$dictionary" ] && options+=("-dict=$dictionary")
   "$bin/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2560 -print_final_stats=1 \
-    -artifact_prefix="build/fuzz/found/$name-" "$kept" "${options[@]}" >"build/fuzz/logs/$name.log" 2>&1
+    -artifact_prefix="build/asan/fuzz/found/$name-" "$kept" "${options[@]}" >"build/asan/fuzz/logs/$name.log" 2>&1
 }
 
 started=$SECONDS
@@ -43,7 +43,7 @@ collect() {
   wait -n -p pid "${!name_of[@]}" || status=$?
   name=${name_of[$pid]}
   unset "name_of[$pid]"
-  local log=build/fuzz/logs/$name.log
+  local log=build/asan/fuzz/logs/$name.log
   if [ "$status" -eq 0 ]; then
     passed=$((passed + 1))
     printf '%-24s ok      %s inputs\n' "$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")"

@@ -50,7 +50,7 @@ TensorView TensorView::row_range(int64_t begin, int64_t count) const {
                  "rows {} + {} of {}", begin, count, shape[0]);
   TensorView part = *this;
   part.shape[0] = count;
-  if (begin > 0)
+  if (begin > 0 && data != nullptr)  // a view of no rows may have no memory
     part.data = static_cast<std::byte*>(data) + static_cast<size_t>(begin * stride[0]) * size_of(dtype);
   return part;
 }
@@ -61,7 +61,8 @@ TensorView TensorView::col_range(int64_t begin, int64_t count) const {
                  "columns {} + {} of {}", begin, count, shape[1]);
   TensorView part = *this;
   part.shape[1] = count;
-  if (begin > 0) part.data = static_cast<std::byte*>(data) + static_cast<size_t>(begin) * size_of(dtype);
+  if (begin > 0 && data != nullptr)
+    part.data = static_cast<std::byte*>(data) + static_cast<size_t>(begin) * size_of(dtype);
   return part;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/planning/configuration.h"
+#include "tests/sanitized.h"
 
 namespace lockstep::test {
 
@@ -13,13 +14,7 @@ struct NamedFlags {
   planning::ParallelFlags flags;
 };
 
-// Sanitized code is ten times slower: there the tests run over fewer configurations and prompts, each in
-// full.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using lockstep::test::kSanitized;
 
 inline planning::ParallelFlags flags(int tp, int dp, int ep, const char* a2a, int dense) {
   return {.tp_size = tp,

@@ -11,6 +11,7 @@
 #include "lockstep/runtime/scheduler/request_check.h"
 #include "lockstep/runtime/step_loop.h"
 #include "tests/runtime/unscheduled.h"
+#include "tests/sanitized.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -219,6 +220,8 @@ class Schedule {
   Hasher trace_;
 };
 
+constexpr uint64_t kFewer = test::kSanitized ? 8 : 1;
+
 // Requests fail on purpose by the hundred.
 class RandomSchedules : public testing::Test {
  protected:
@@ -235,7 +238,7 @@ class RandomSchedules : public testing::Test {
 // contract: step.within-capacity
 // contract: schedule.no-starvation
 TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
-  uint64_t first = 1, last = 8000;
+  uint64_t first = 1, last = 8000 / kFewer;
   if (const char* chosen = std::getenv("LOCKSTEP_SCHEDULE_SEED"))
     first = last = std::strtoull(chosen, nullptr, 10);
   Coverage coverage;
@@ -248,15 +251,15 @@ TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
     }
   }
   if (first == last) return;
-  EXPECT_GT(coverage.requests, 20000U);
-  EXPECT_GT(coverage.output_tokens, 50000U);
-  EXPECT_GT(coverage.preemptions, 2000U);
-  EXPECT_GT(coverage.cancelled, 1000U);
-  EXPECT_GT(coverage.scored, 2000U);
-  EXPECT_GT(coverage.mixed_steps, 5000U);
-  EXPECT_GT(coverage.idle_replicas, 5000U);
-  EXPECT_GT(coverage.refused, 100U);
-  EXPECT_GT(coverage.failed, 500U);
+  EXPECT_GT(coverage.requests, 20000U / kFewer);
+  EXPECT_GT(coverage.output_tokens, 50000U / kFewer);
+  EXPECT_GT(coverage.preemptions, 2000U / kFewer);
+  EXPECT_GT(coverage.cancelled, 1000U / kFewer);
+  EXPECT_GT(coverage.scored, 2000U / kFewer);
+  EXPECT_GT(coverage.mixed_steps, 5000U / kFewer);
+  EXPECT_GT(coverage.idle_replicas, 5000U / kFewer);
+  EXPECT_GT(coverage.refused, 100U / kFewer);
+  EXPECT_GT(coverage.failed, 500U / kFewer);
   RecordProperty("preemptions", std::to_string(coverage.preemptions));
   RecordProperty("output_tokens", std::to_string(coverage.output_tokens));
 }

@@ -47,7 +47,7 @@ TEST_P(Tutors, PromptsAreHuggingFaces) {
   for (const Json& example : golden(GetParam())) {
     const auto chat = model.encode_chat(input_of(example["conversation"]));
     ASSERT_TRUE(chat.ok()) << chat.error().message;
-    EXPECT_EQ(chat->text, example["prompt"]);
+    EXPECT_EQ(chat->text, example["prompt"].get<std::string>());
     EXPECT_EQ(chat->ids, example["input_ids"].get<std::vector<int32_t>>());
     EXPECT_EQ(chat->reply_start == reasoning::Place::kInside,
               example["conversation"]["enable_thinking"].get<bool>());

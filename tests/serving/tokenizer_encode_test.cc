@@ -42,7 +42,7 @@ TEST(Tokenizer, NeverMergesPlainTextIntoAnAddedToken) {
   for (const bool ignore_merges : {false, true}) {
     Json file =
         made_up({{"merges", merge_list({{"<", "s"}, {"<s", ">"}})}, {"ignore_merges", ignore_merges}});
-    file["added_tokens"] = {added_token(257, "<s>", {{"special", true}})};
+    file["added_tokens"] = Json::array({added_token(257, "<s>", {{"special", true}})});
     const auto tokenizer = Tokenizer::from_json(to_text(file));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
     EXPECT_EQ(tokenizer->encode("<s>", AddedTokens::kParse), (Ids{257}));
