@@ -39,6 +39,11 @@ tsan: ## every test of the code under ThreadSanitizer
 	@tools/install_packages.sh build
 	@tools/test.sh tsan
 
+.PHONY: test-gpu
+test-gpu: ## build the CUDA backend and run its tests; what needs a GPU is skipped where there is none
+	@tools/install_packages.sh build
+	@tools/test_gpu.sh
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZ_SECONDS (60), two at a time; NAMES="json ..." picks some
 	@tools/install_packages.sh asan

@@ -3,21 +3,27 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   message(FATAL_ERROR "Lockstep needs g++ 12 or newer; this is g++ ${CMAKE_CXX_COMPILER_VERSION}. "
                       "Name another one with -DCMAKE_CXX_COMPILER=g++-12.")
 endif()
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Werror)
+# nvcc has a set of its own (cmake/Cuda.cmake).
+function(lockstep_cxx_options)
+  foreach(option IN LISTS ARGN)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${option}>)
+  endforeach()
+endfunction()
+lockstep_cxx_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of GCC 12 and 13 on std::string and std::vector (GCC bugs 105329, 105562) and on references to views.
-  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
+  lockstep_cxx_options(-Wno-restrict -Wno-maybe-uninitialized)
   if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
-    add_compile_options(-Wno-dangling-reference)
+    lockstep_cxx_options(-Wno-dangling-reference)
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  add_compile_options(-Wno-deprecated-declarations)  # libstdc++ 12's own std::stable_sort uses what it deprecates
+  lockstep_cxx_options(-Wno-deprecated-declarations)  # libstdc++ 12's own std::stable_sort uses what it deprecates
 endif()
 # Structs with default members are made by designated initializers of the members that differ.
-add_compile_options(-Wno-missing-field-initializers)
+lockstep_cxx_options(-Wno-missing-field-initializers)
 # The same expression must round the same way in every kernel that a test compares.
-add_compile_options(-ffp-contract=off)
+lockstep_cxx_options(-ffp-contract=off)
 
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)

@@ -23,6 +23,7 @@ constexpr int64_t kHidden = 1024;
 
 // One rank's buffers and its part of a step.
 struct Rank {
+  std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels();
   std::unique_ptr<Communicator> communicator;
   std::vector<float> in, out;
   std::vector<RowPiece> pieces;
@@ -74,7 +75,7 @@ void measure(benchmark::State& state, const RankGrid& grid, const planning::Step
   InProcessWorld world(grid, {});
   std::vector<Rank> ranks(static_cast<size_t>(grid.num_ranks()));
   for (int r = 0; r < grid.num_ranks(); ++r) {
-    ranks[r].communicator = world.communicator(r);
+    ranks[r].communicator = world.communicator(r, *ranks[r].kernels);
     make(ranks[r]);
   }
   uint64_t num_calls = 0;
@@ -119,7 +120,7 @@ void all_gather(benchmark::State& state) {
     rank.in.assign(static_cast<size_t>(own * kHidden), 1.0f);
     rank.out.assign(static_cast<size_t>(rows * kHidden), 0.0f);
     for (int member = 0; member < grid.num_ranks(); ++member)
-      rank.pieces.push_back({.member = member, .src_row = 0, .dst_row = member * own, .num_rows = own});
+      rank.pieces.push_back({.source = member, .src_row = 0, .dst_row = member * own, .num_rows = own});
   };
   const auto call = [&](Rank& rank, const Tag& tag) {
     rank.communicator->all_gather({.in = view_of(rank.in.data(), {own, kHidden}),

@@ -198,7 +198,7 @@ void grouped_ffn(benchmark::State& state) {
       down.push_back(WeightPool::get().next(DType::kBF16, kHidden, kExpertInter));
     }
     kernels().grouped_ffn({.x = view_of(x.data(), {slots, kHidden}),
-                           .expert_start = expert_start,
+                           .expert_start = view_of(expert_start.data(), {kExperts + 1}),
                            .gate = gate,
                            .up = up,
                            .down = down,

@@ -81,6 +81,11 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
           {"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}}))
       ->default_str("f32")
       ->group(kCapacity);
+  app.add_option("--device", config.device, "Where ranks compute: cpu or cuda")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::Device>{
+          {"cpu", runtime::Device::kCpu}, {"cuda", runtime::Device::kCuda}}))
+      ->default_str("cpu")
+      ->group(kCapacity);
   app.add_option("--collective-timeout", config.deadline_seconds,
                  "Seconds that a rank waits for others before the engine gives up")
       ->capture_default_str()

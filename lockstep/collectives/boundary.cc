@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace lockstep::collectives {
 
@@ -13,12 +12,6 @@ using planning::StepKind;
 using planning::Value;
 
 namespace {
-
-void copy_rows(const TensorView& from, int64_t src, const TensorView& to, int64_t dst, int64_t rows) {
-  if (rows == 0) return;
-  std::memcpy(to.as<float>() + dst * to.stride[0], from.as<float>() + src * from.stride[0],
-              static_cast<size_t>(rows * from.cols()) * sizeof(float));
-}
 
 std::map<int, Segment> by_home(const std::vector<Segment>& segments) {
   std::map<int, Segment> found;
@@ -33,7 +26,12 @@ bool row_is_finite(const TensorView& x, int64_t row) {
 
 }  // namespace
 
-Boundary::Boundary(const Parts& parts) : parts_(parts), dispatched_(std::make_unique<Dispatched>()) {
+Boundary::Boundary(const Parts& parts)
+    : parts_(parts),
+      hidden_buffers_{Buffer(parts.kernels.memory()), Buffer(parts.kernels.memory())},
+      residual_buffers_{Buffer(parts.kernels.memory()), Buffer(parts.kernels.memory())},
+      combined_(parts.kernels.memory()),
+      dispatched_(std::make_unique<Dispatched>(parts.kernels.memory())) {
   for (const planning::Plan* plan : {&parts.plans.decode, &parts.plans.prefill}) {
     auto& names = names_[plan];
     for (const planning::Edge& edge : plan->edges)
@@ -136,10 +134,13 @@ Tag Boundary::tag_of(const Step& step) const {
 TensorView Boundary::fresh(Value value, int64_t rows, int64_t cols) {
   auto& buffers = value == Value::kHidden ? hidden_buffers_ : residual_buffers_;
   int& next = next_buffer_[static_cast<size_t>(value)];
-  std::vector<float>& buffer = buffers[static_cast<size_t>(next)];
+  Buffer& buffer = buffers[static_cast<size_t>(next)];
   next = 1 - next;
-  buffer.resize(std::max(buffer.size(), static_cast<size_t>(rows * cols)));
-  return view_of(buffer.data(), {rows, cols});
+  return buffer.view({rows, cols});
+}
+
+void Boundary::copy_rows(const TensorView& from, std::span<const RowPiece> pieces, const TensorView& to) {
+  parts_.kernels.copy_rows({.sources = {&from, 1}, .pieces = pieces, .out = to});
 }
 
 void Boundary::run_step(const Step& step) {
@@ -165,10 +166,12 @@ void Boundary::run_step(const Step& step) {
     case StepKind::kFusedAllReduceAddNorm:
       fused(step);
       break;
-    case StepKind::kSeed:
+    case StepKind::kSeed: {
       residual_ = fresh(Value::kResidual, hidden_.rows(), hidden_.cols());
-      copy_rows(hidden_, 0, residual_, 0, hidden_.rows());
+      const RowPiece all{.num_rows = hidden_.rows()};
+      copy_rows(hidden_, {&all, 1}, residual_);
       break;
+    }
     case StepKind::kAdd:
       parts_.kernels.add({.x = residual_, .y = hidden_});
       break;
@@ -213,7 +216,7 @@ void Boundary::all_gather(const Step& step) {
   const auto members = grid.group(parts_.rank, step.over);
   for (size_t member = 0; member < members.size(); ++member)
     for (const Segment& held : planning::segments_of(step.before, members[member], grid, counts()))
-      source[held.home] = {.member = static_cast<int>(member), .src_row = held.first_row};
+      source[held.home] = {.source = static_cast<int>(member), .src_row = held.first_row};
   std::vector<RowPiece> pieces;
   int64_t rows = 0;
   for (const Segment& after : planning::segments_of(step.after, parts_.rank, grid, counts())) {
@@ -233,8 +236,7 @@ void Boundary::slice(const Step& step) {
   TensorView& value = of(step.value);
   const int64_t rows = planning::num_rows_of(step.after, parts_.rank, parts_.plans.grid, counts());
   const TensorView out = fresh(step.value, rows, value.cols());
-  for (const RowPiece& piece : kept_rows(step))
-    copy_rows(value, piece.src_row, out, piece.dst_row, piece.num_rows);
+  copy_rows(value, kept_rows(step), out);
   value = out;
 }
 
@@ -247,16 +249,19 @@ void Boundary::select() {
     const Layout& layout = layout_of(which);
     const int64_t rows = planning::num_rows_of(layout, parts_.rank, grid, step_plan_->logit_rows_per_home);
     const TensorView out = fresh(which, rows, value.cols());
-    int64_t next = 0;
+    std::vector<RowPiece> pieces;
     for (const Segment& segment :
          planning::segments_of(layout, parts_.rank, grid, step_plan_->rows_per_home)) {
       const int64_t first = segment.home % width * segment.num_rows;
       for (const int32_t row :
            step_plan_->counts[static_cast<size_t>(grid.replica_of(segment.home))].logit_rows)
         if (row >= first && row < first + segment.num_rows)
-          copy_rows(value, segment.first_row + row - first, out, next++, 1);
+          pieces.push_back({.src_row = segment.first_row + row - first,
+                            .dst_row = static_cast<int64_t>(pieces.size()),
+                            .num_rows = 1});
     }
-    LOCKSTEP_CHECK_EQ(next, rows);
+    LOCKSTEP_CHECK_EQ(static_cast<int64_t>(pieces.size()), rows);
+    copy_rows(value, pieces, out);
     value = out;
   };
   keep(Value::kResidual);
@@ -342,8 +347,7 @@ ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t 
                                 .num_local_experts = num_local_experts,
                                 .out = dispatched_.get()},
                                step.over, tag_of(step));
-  return {view_of(dispatched_->rows.data(), {dispatched_->num_slots, rows.x.cols()}),
-          dispatched_->expert_start};
+  return {dispatched_->rows, dispatched_->expert_start};
 }
 
 TensorView Boundary::combine(TensorView y, const Routing& routing) {
@@ -352,8 +356,7 @@ TensorView Boundary::combine(TensorView y, const Routing& routing) {
                  "the plan's edge out of {} has no combine", planning::to_text(edge.from));
   const Step& step = edge.steps.front();
   const int64_t rows = routing.expert_idx.rows();
-  combined_.resize(std::max(combined_.size(), static_cast<size_t>(rows * parts_.hidden)));
-  const TensorView out = view_of(combined_.data(), {rows, parts_.hidden});
+  const TensorView out = combined_.view({rows, parts_.hidden});
   parts_.communicator.combine({.dispatched = dispatched_.get(),
                                .y = y,
                                .expert_idx = routing.expert_idx,

@@ -35,8 +35,8 @@ struct Rows {
 
 // Rows grouped for the local experts.
 struct ExpertRows {
-  TensorView x;                           // [slots, hidden] f32
-  std::span<const int32_t> expert_start;  // [local experts + 1]
+  TensorView x;             // [slots, hidden] f32
+  TensorView expert_start;  // [local experts + 1] i32
 };
 
 // The routing of the rows that a rank holds.
@@ -98,6 +98,7 @@ class Boundary {
   void fused(const planning::Step& step);
   void refresh_valid();
   void note_non_finite(int64_t first_row);
+  void copy_rows(const TensorView& from, std::span<const RowPiece> pieces, const TensorView& to);
   int64_t first_wanted_of(int home) const;
   TensorView& of(planning::Value value) { return value == planning::Value::kHidden ? hidden_ : residual_; }
   planning::Layout& layout_of(planning::Value value) {
@@ -119,9 +120,9 @@ class Boundary {
   planning::Layout layout_, residual_layout_;  // of hidden and of the residual
   TensorView hidden_, residual_;
   // A step reads one buffer of its value and writes the other. The last is for what combine gives.
-  std::array<std::vector<float>, 2> hidden_buffers_, residual_buffers_;
+  std::array<Buffer, 2> hidden_buffers_, residual_buffers_;
   std::array<int, 2> next_buffer_{};
-  std::vector<float> combined_;
+  Buffer combined_;
   std::vector<uint8_t> valid_;
   NormWeights norm_;
   std::unique_ptr<Dispatched> dispatched_;

@@ -46,12 +46,7 @@ struct Tag {
   std::string_view what;
 };
 
-// Rows [src_row, src_row + num_rows) of member `member` (its place in the group) become rows dst_row … of the
-// output.
-struct RowPiece {
-  int member = 0;
-  int64_t src_row = 0, dst_row = 0, num_rows = 0;
-};
+using kernels::RowPiece;  // its source is a member's place in the group
 
 struct AllReduceArgs {
   TensorView in;   // [rows, width] f32, the same shape on every member
@@ -60,7 +55,7 @@ struct AllReduceArgs {
 struct ReduceScatterArgs {
   TensorView in;                    // [rows, width] f32, the same shape on every member
   TensorView out;                   // [own rows, width] f32
-  std::span<const RowPiece> keeps;  // the rows of `in` whose sum this rank keeps; member is not looked at
+  std::span<const RowPiece> keeps;  // the rows of `in` whose sum this rank keeps; source is not looked at
 };
 struct AllGatherArgs {
   TensorView in;                     // [own rows, width] f32
@@ -70,7 +65,7 @@ struct AllGatherArgs {
 struct ColumnsToRowsArgs {
   TensorView in;                    // [rows, own columns] f32: the same rows on every member
   TensorView out;                   // [own rows, all columns] f32: columns in member order
-  std::span<const RowPiece> keeps;  // the rows of `in` that this rank keeps; member is not looked at
+  std::span<const RowPiece> keeps;  // the rows of `in` that this rank keeps; source is not looked at
 };
 struct FusedAllReduceAddNormArgs {
   TensorView in;        // [rows, width] f32 addends
@@ -84,10 +79,13 @@ struct FusedAllReduceAddNormArgs {
 // Rows on their way to experts. Filled by dispatch(), consumed by combine(); the buffers are kept between
 // steps.
 struct Dispatched {
-  std::vector<float> rows;            // [slots, hidden]: grouped by local expert, then member, then row
-  std::vector<int32_t> expert_start;  // [local experts + 1]
-  std::vector<std::vector<int32_t>> slot_of;  // [members][rows of the member * top_k]: the slot here, or -1
-  int64_t num_slots = 0;
+  explicit Dispatched(const Memory& of) : memory(&of), row_buffer(of), start_buffer(of) {}
+  TensorView rows;                  // [slots, hidden] f32: grouped by local expert, then member, then row
+  TensorView expert_start;          // [local experts + 1] i32
+  std::vector<TensorView> slot_of;  // [members] of [rows of the member, top_k] i32: the slot here, or -1
+  const Memory* memory;
+  Buffer row_buffer, start_buffer;
+  std::vector<Buffer> slot_buffers;
 };
 struct DispatchArgs {
   TensorView x;                                     // [rows, hidden] f32

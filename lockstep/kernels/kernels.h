@@ -6,6 +6,7 @@
 //   rows or on
 //     how many there are), so batch composition cannot change an answer;
 //   - outputs may not overlap inputs unless the field says "in place";
+//   - views lie in the memory of the implementation, spans in the host's;
 //   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension; rows
 //   that begin
 //     at a cache line (64 bytes) are read fastest, by up to a fifth.
@@ -16,7 +17,8 @@
 
 #include "lockstep/kernels/delta_net.h"
 #include "lockstep/kernels/paged_sequence.h"
-#include "lockstep/tensors/tensor.h"
+#include "lockstep/kernels/row_moves.h"
+#include "lockstep/tensors/memory.h"
 
 namespace lockstep::kernels {
 
@@ -47,6 +49,9 @@ struct LinearArgs {
   TensorView w;          // [out, in] f32 or bf16, row stride >= in
   TensorView out;        // [rows, out] f32, row stride >= out
   TensorView bias = {};  // [out] f32 or bf16; empty: none
+  // Whether x may be rounded to the dtype of w, which is what tensor cores multiply. kWhole is for sums whose
+  // order decides something, as a router's do.
+  enum class Inputs : uint8_t { kMayRound, kWhole } inputs = Inputs::kMayRound;
 };
 
 // out = x · w, for the absorbed form of MLA.
@@ -107,12 +112,13 @@ struct RouteArgs {
 
 // y = down( silu(x · gateᵀ) ⊙ (x · upᵀ) ) for rows that are grouped by expert. Unweighted.
 struct GroupedFfnArgs {
-  TensorView x;                           // [slots, hidden] f32
-  std::span<const int32_t> expert_start;  // [num_local_experts + 1], ascending from 0 to slots
-  std::span<const TensorView> gate, up;   // [num_local_experts] of [inter, hidden] f32 or bf16
-  std::span<const TensorView> down;       // [num_local_experts] of [hidden, inter] f32 or bf16
-  TensorView scratch;                     // [slots, 2 * inter] f32
-  TensorView y;                           // out [slots, hidden] f32
+  TensorView
+      x;  // [slots, hidden] f32; where the host cannot read expert_start, some at the end may be unused
+  TensorView expert_start;               // [num_local_experts + 1] i32, ascending from 0 to the slots in use
+  std::span<const TensorView> gate, up;  // [num_local_experts] of [inter, hidden] f32 or bf16
+  std::span<const TensorView> down;      // [num_local_experts] of [hidden, inter] f32 or bf16
+  TensorView scratch;                    // [slots, 2 * inter] f32
+  TensorView y;                          // out [slots, hidden] f32
 };
 
 // Writes one value a row into the cache (latent and rotated key of MLA side by side).
@@ -167,6 +173,12 @@ struct GqaArgs {
   TensorView out;  // [rows, heads, head_dim] f32
 };
 
+// A point in the work of one rank's kernels for which another rank's can wait.
+class Fence {
+ public:
+  virtual ~Fence() = default;
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -190,6 +202,19 @@ class Kernels {
   virtual void l2_norm(const L2NormArgs&) = 0;
   virtual void delta_gates(const DeltaGatesArgs&) = 0;
   virtual void gated_delta(const GatedDeltaArgs&) = 0;
+  virtual void copy_rows(const CopyRowsArgs&) = 0;
+  virtual void sum_rows(const SumRowsArgs&) = 0;
+  virtual void sum_add_norm(SumAddNormArgs&) = 0;
+  virtual void place_slots(const PlaceSlotsArgs&) = 0;
+  virtual void pull_weighted(const PullWeightedArgs&) = 0;
+
+  // Where the views of these kernels lie.
+  virtual const Memory& memory() { return host_memory(); }
+  // Kernels that have run when a call returns need no fences and make none.
+  // A fence is recorded by its own rank's thread and may be waited for by any.
+  virtual std::unique_ptr<Fence> make_fence() { return nullptr; }
+  virtual void record(Fence&) {}
+  virtual void wait(const Fence&) {}
 };
 
 // One object a rank: it may hold scratch and is used by one thread at a time.

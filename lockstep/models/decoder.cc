@@ -23,6 +23,8 @@ struct DecoderParts {
   TensorView final_norm;  // [hidden]
   TensorView head;        // [local vocab, hidden]
   std::vector<DecoderLayer> layers;
+  std::shared_ptr<const PlacedWeights>
+      placed;  // what the views lie in, where it is not the checkpoint's file
 };
 
 class Decoder final : public Model {
@@ -87,7 +89,7 @@ DecoderLayer read_layer(WeightReader& reader, const std::string& prefix, const D
 
 Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const Checkpoint& checkpoint,
                                             const Shards& shards, const ReadMixer& read_mixer) {
-  WeightReader reader(checkpoint);
+  WeightReader reader(checkpoint, *shards.memory);
   DecoderParts parts{
       .hidden = config.hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
   const std::string prefix =
@@ -102,6 +104,7 @@ Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const C
         read_layer(reader, fmt::format("{}layers.{}.", prefix, at), config, shards, at, read_mixer));
   parts.made = reader.take_made();
   if (const Status status = reader.status(); !status) return status.error();
+  parts.placed = reader.placed();
   return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts)));
 }
 

@@ -43,7 +43,8 @@ class Description final : public ModelDescription {
   }
 
   Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
-    const auto rope = std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length);
+    const auto rope =
+        std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length, *shards.memory);
     return load_decoder(
         config_.decoder, checkpoint, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
           return make_gqa_mixer(

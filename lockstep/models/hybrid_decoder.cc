@@ -72,7 +72,8 @@ class Description final : public ModelDescription {
   }
 
   Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
-    const auto rope = std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length);
+    const auto rope =
+        std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length, *shards.memory);
     const auto read_mixer = [&](WeightReader& reader, const std::string& prefix,
                                 int layer) -> std::unique_ptr<const Mixer> {
       const auto cache_idx = 2 * static_cast<size_t>(layer);

@@ -32,6 +32,8 @@ struct Shards {
   Shard expert_tp;        // width of an expert
   Shard shared;           // width of the shared expert
   Shard head;             // rows of the LM head
+  // Where they are put; in the host's memory they stay where the file is mapped.
+  const Memory* memory = &host_memory();
 };
 
 struct SamplingDefaults {

@@ -1,12 +1,17 @@
 #pragma once
-// Weight views of one rank, sliced where the file is mapped. Copied are only the small vectors that are kept
-// in another form than the file's. Problems are collected over the whole model and reported at once.
+// Weight views of one rank, sliced where the file is mapped. For the host copied are only the small vectors
+// that are kept in another form than the file's; into a device's memory every slice is copied once, by
+// itself. Problems are collected over the whole model and reported at once.
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/split.h"
+#include "lockstep/tensors/memory.h"
 #include "lockstep/tensors/safetensors.h"
 
 namespace lockstep::models {
@@ -20,9 +25,28 @@ enum class NormForm : uint8_t {
 // Numbers of one rank's weights that stand in no file. Moving it moves no number.
 using MadeWeights = std::vector<std::vector<float>>;
 
+// What was copied for a model; it lives as long as the model does.
+class PlacedWeights {
+ public:
+  explicit PlacedWeights(const Memory& memory) : memory_(memory) {}
+  // The same numbers in `memory`. A view that was asked for before is not copied again.
+  TensorView place(const TensorView& weight);
+
+ private:
+  std::byte* room_for(size_t bytes);
+
+  const Memory& memory_;
+  std::vector<Buffer> buffers_;
+  std::byte* next_ = nullptr;  // in the last buffer
+  size_t left_ = 0;
+  std::map<std::tuple<const void*, int64_t, int64_t, int64_t>, TensorView>
+      placed_;  // by place, shape, stride
+};
+
 class WeightReader {
  public:
-  explicit WeightReader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit WeightReader(const Checkpoint& checkpoint, const Memory& memory = host_memory())
+      : checkpoint_(checkpoint), placed_(std::make_shared<PlacedWeights>(memory)) {}
 
   // [rows, cols] f32 or bf16, then the named slice of rows or of columns.
   TensorView matrix(const std::string& name, int64_t rows, int64_t cols);
@@ -47,10 +71,13 @@ class WeightReader {
   MadeWeights take_made() { return std::move(made_); }
 
   Status status() const;  // lists every missing or mis-shaped tensor
+  std::shared_ptr<const PlacedWeights> placed() const { return placed_; }
 
  private:
   TensorView take(const std::string& name, std::vector<int64_t> shape);
+  TensorView place(const TensorView& weight) { return placed_->place(weight); }
   const Checkpoint& checkpoint_;
+  std::shared_ptr<PlacedWeights> placed_;
   std::vector<std::string> problems_;
   MadeWeights made_;
 };

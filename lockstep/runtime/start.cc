@@ -1,7 +1,5 @@
 #include "lockstep/runtime/start.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <thread>
@@ -96,8 +94,9 @@ CacheBytes most_cache_bytes(const Described& described, CacheType type) {
 // How many tokens of a replica fit into the memory's share beside what every sequence keeps once.
 Result<int64_t> affordable_tokens(const EngineConfig& config, const Described& described) {
   const planning::Configuration& configuration = described.planned.configuration;
-  const double memory =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto facts = kernels::device_facts(config.device);
+  if (!facts) return facts.error();
+  const double memory = facts->memory_bytes;
   const CacheBytes bytes = most_cache_bytes(described, config.cache_type);
   const double share = memory * config.mem_fraction_static / configuration.grid.num_ranks;
   const double states =
@@ -227,6 +226,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
                                                   .page_size = limits.page_size,
                                                   .pages_per_replica = limits.pages_per_replica,
                                                   .cache_dtype = dtype_of(config.cache_type),
+                                                  .device = config.device,
                                                   .deadline = std::chrono::milliseconds(static_cast<int64_t>(
                                                       config.deadline_seconds * 1000))}});
   if (!executor) return executor.error();

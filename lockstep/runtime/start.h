@@ -5,12 +5,14 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/kernels/device.h"
 #include "lockstep/planning/configuration.h"
 #include "lockstep/runtime/engine.h"
 
 namespace lockstep::runtime {
 
 enum class CacheType : uint8_t { kF32, kBF16 };
+using kernels::Device;
 
 struct EngineConfig {
   std::string model_directory;
@@ -18,11 +20,11 @@ struct EngineConfig {
   planning::ParallelFlags parallel;
   std::optional<int> context_length;        // --context-length: at most what the model was made for
   std::optional<int64_t> max_total_tokens;  // --max-total-tokens: cached tokens of one replica
-  double mem_fraction_static =
-      0.4;                         // --mem-fraction-static: of the machine's memory, for all caches together
-  int page_size = 16;              // --page-size, tokens
-  int max_queued_requests = 1024;  // --max-queued-requests
+  double mem_fraction_static = 0.4;  // --mem-fraction-static: of the device's memory, for all caches together
+  int page_size = 16;                // --page-size, tokens
+  int max_queued_requests = 1024;    // --max-queued-requests
   CacheType cache_type = CacheType::kF32;  // --kv-cache-dtype
+  Device device = Device::kCpu;            // --device
   int num_valid_tokens = 0;                // ids that the tokenizer knows; 0: all
   double deadline_seconds = 60;            // of one wait between ranks
 };

@@ -1,7 +1,6 @@
 #include "lockstep/tensors/workspace.h"
 
 #include <algorithm>
-#include <new>
 
 namespace lockstep {
 namespace {
@@ -11,10 +10,6 @@ constexpr size_t kSmallestChunk = size_t{1} << 20;
 
 }  // namespace
 
-void Workspace::Free::operator()(std::byte* memory) const {
-  ::operator delete[](memory, std::align_val_t{kAlignment});
-}
-
 TensorView Workspace::take(DType dtype, std::initializer_list<int64_t> shape) {
   TensorView view = view_of(nullptr, dtype, shape);
   const size_t bytes =
@@ -22,9 +17,10 @@ TensorView Workspace::take(DType dtype, std::initializer_list<int64_t> shape) {
   while (at_.chunk < chunks_.size() && at_.used + bytes > chunks_[at_.chunk].bytes) at_ = {at_.chunk + 1, 0};
   if (at_.chunk == chunks_.size()) {
     const size_t grown = std::max({bytes, kSmallestChunk, this->bytes() / 2});
-    chunks_.push_back({{new (std::align_val_t{kAlignment}) std::byte[grown], Free{}}, grown});
+    Chunk& chunk = chunks_.emplace_back(Chunk{.buffer = Buffer(*memory_), .bytes = grown});
+    chunk.begin = static_cast<std::byte*>(chunk.buffer.view(DType::kU8, {static_cast<int64_t>(grown)}).data);
   }
-  view.data = chunks_[at_.chunk].memory.get() + at_.used;
+  view.data = chunks_[at_.chunk].begin + at_.used;
   at_.used += bytes;
   return view;
 }

@@ -86,7 +86,7 @@ TEST_P(Verbs, AllGatherJoinsUnevenRows) {
       std::vector<RowPiece> pieces;
       int64_t rows = 0;
       for (int member = 0; member < static_cast<int>(members.size()); ++member) {
-        pieces.push_back({.member = member, .src_row = 0, .dst_row = rows, .num_rows = member});
+        pieces.push_back({.source = member, .src_row = 0, .dst_row = rows, .num_rows = member});
         rows += member;
       }
       std::vector<float> out(static_cast<size_t>(rows * 2), -1);
@@ -161,7 +161,7 @@ TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
         experts.push_back(row == 1 && k == 2 ? -1 : static_cast<int32_t>((rank + row + k) % n));
         weights.push_back(static_cast<float>(k + 1));
       }
-    Dispatched dispatched;
+    Dispatched dispatched(host_memory());
     const TensorView idx = view_of(experts.data(), {rows, kTopK});
     communicator.dispatch({.x = view_of(x.data(), {rows, kHidden}),
                            .expert_idx = idx,
@@ -169,12 +169,12 @@ TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
                            .num_local_experts = 1,
                            .out = &dispatched},
                           grid_.all(), {1, 2, "dispatch"});
-    std::vector<float> y = dispatched.rows;
-    y.resize(static_cast<size_t>(dispatched.num_slots * kHidden));
+    const int64_t slots = dispatched.rows.rows();
+    std::vector<float> y(dispatched.rows.as<float>(), dispatched.rows.as<float>() + slots * kHidden);
     for (float& value : y) value *= static_cast<float>(rank + 1);
     std::vector<float> out(x.size(), -1);
     communicator.combine({.dispatched = &dispatched,
-                          .y = view_of(y.data(), {dispatched.num_slots, kHidden}),
+                          .y = view_of(y.data(), {slots, kHidden}),
                           .expert_idx = idx,
                           .weight = view_of(weights.data(), {rows, kTopK}),
                           .out = view_of(out.data(), {rows, kHidden})},

@@ -22,7 +22,8 @@ inline std::vector<std::string> on_ranks(const planning::RankGrid& grid, const I
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < grid.num_ranks(); ++rank)
     threads.emplace_back([&, rank] {
-      const auto communicator = world.communicator(rank);
+      const auto kernels = kernels::make_cpu_kernels();
+      const auto communicator = world.communicator(rank, *kernels);
       try {
         body(rank, *communicator);
       } catch (const std::exception& failure) {

@@ -188,6 +188,7 @@ LOCKSTEP_FOR_EVERY_IMPLEMENTATION(Products);
 struct Experts {
   std::vector<Weight> gate, up, down;
   std::vector<TensorView> gate_views, up_views, down_views;
+  std::vector<int32_t> expert_start;
 
   Experts(int64_t num_experts, int64_t hidden, int64_t inter, DType dtype) {
     for (uint64_t e = 0; e < static_cast<uint64_t>(num_experts); ++e) {
@@ -202,9 +203,10 @@ struct Experts {
     }
   }
 
-  GroupedFfnArgs args(Matrix& x, const std::vector<int32_t>& expert_start, Matrix& scratch, Matrix& y) {
+  GroupedFfnArgs args(Matrix& x, const std::vector<int32_t>& starts, Matrix& scratch, Matrix& y) {
+    expert_start = starts;
     return {.x = x.view(),
-            .expert_start = expert_start,
+            .expert_start = view_of(expert_start.data(), {static_cast<int64_t>(expert_start.size())}),
             .gate = gate_views,
             .up = up_views,
             .down = down_views,

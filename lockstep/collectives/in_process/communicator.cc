@@ -1,91 +1,46 @@
 #include "lockstep/collectives/in_process/communicator.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "lockstep/collectives/in_process/rendezvous.h"
 #include "lockstep/collectives/in_process/world.h"
 
 namespace lockstep::collectives {
 namespace {
 
-float* row_of(const TensorView& view, int64_t row) { return view.as<float>() + row * view.stride[0]; }
-
-void copy_rows(const TensorView& from, int64_t src, const TensorView& to, int64_t dst, int64_t rows) {
-  for (int64_t row = 0; row < rows; ++row)
-    std::memcpy(row_of(to, dst + row), row_of(from, src + row),
-                static_cast<size_t>(from.cols()) * sizeof(float));
-}
-
-void add_row(float* sum, const float* addend, int64_t width) {
-  for (int64_t at = 0; at < width; ++at) sum[at] += addend[at];
-}
-
-// out[dst …] = the members' rows [src …] summed in member order.
-template <class Args>
-void sum_rows(const std::vector<const Args*>& members, int64_t src, const TensorView& out, int64_t dst,
-              int64_t rows) {
-  for (int64_t row = 0; row < rows; ++row) {
-    float* sum = row_of(out, dst + row);
-    std::memcpy(sum, row_of(members[0]->in, src + row), static_cast<size_t>(out.cols()) * sizeof(float));
-    for (size_t member = 1; member < members.size(); ++member)
-      add_row(sum, row_of(members[member]->in, src + row), out.cols());
-  }
-}
-
 template <class Args>
 void check_same_rows(const std::vector<const Args*>& members, int64_t rows) {
   for (const Args* member : members) LOCKSTEP_CHECK_EQ(member->in.rows(), rows);
 }
 
-// Counts, then places: slots stand grouped by local expert, then by member, then by row.
-void place_slots(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own) {
-  Dispatched& out = *own.out;
-  const auto is_local = [&](int32_t expert) {
-    return expert >= own.first_expert && expert < own.first_expert + own.num_local_experts;
-  };
-  std::vector<int32_t> next(static_cast<size_t>(own.num_local_experts) + 1, 0);
-  for (const DispatchArgs* member : members)
-    for (int64_t at = 0; at < member->expert_idx.num_elements(); ++at)
-      if (const int32_t expert = member->expert_idx.as<int32_t>()[at]; is_local(expert))
-        ++next[static_cast<size_t>(expert - own.first_expert) + 1];
-  for (size_t expert = 1; expert < next.size(); ++expert) next[expert] += next[expert - 1];
-  out.expert_start = next;
-  out.num_slots = next.back();
-  const int64_t hidden = own.x.cols();
-  out.rows.resize(static_cast<size_t>(out.num_slots * hidden));
-  out.slot_of.resize(members.size());
-  for (size_t m = 0; m < members.size(); ++m) {
-    const TensorView& idx = members[m]->expert_idx;
-    out.slot_of[m].assign(static_cast<size_t>(idx.num_elements()), -1);
-    for (int64_t at = 0; at < idx.num_elements(); ++at) {
-      const int32_t expert = idx.as<int32_t>()[at];
-      if (!is_local(expert)) continue;
-      const int32_t slot = next[static_cast<size_t>(expert - own.first_expert)]++;
-      out.slot_of[m][static_cast<size_t>(at)] = slot;
-      std::memcpy(out.rows.data() + slot * hidden, row_of(members[m]->x, at / idx.cols()),
-                  static_cast<size_t>(hidden) * sizeof(float));
-    }
-  }
+// What all members give.
+template <class Args>
+std::vector<TensorView> inputs_of(const std::vector<const Args*>& members) {
+  std::vector<TensorView> inputs;
+  for (const Args* member : members) inputs.push_back(member->in);
+  return inputs;
 }
 
-// The rank's rows: weighted sums in top_k order over whichever member computed the expert.
-void pull_weighted(const std::vector<const CombineArgs*>& members, const CombineArgs& own, size_t index) {
-  const int64_t hidden = own.out.cols(), top_k = own.expert_idx.cols();
-  for (int64_t row = 0; row < own.out.rows(); ++row) {
-    float* sum = row_of(own.out, row);
-    std::fill(sum, sum + hidden, 0.0f);
-    for (int64_t k = 0; k < top_k; ++k) {
-      const int64_t at = row * top_k + k;
-      for (const CombineArgs* member : members) {
-        const int32_t slot = member->dispatched->slot_of[index][static_cast<size_t>(at)];
-        if (slot < 0) continue;
-        const float* y = row_of(member->y, slot);
-        const float weight = own.weight.as<float>()[at];
-        for (int64_t column = 0; column < hidden; ++column) sum[column] += weight * y[column];
-      }
-    }
+// As many slots as the members' rows could need; where the host can see how many they did, it is those.
+void place_slots(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own,
+                 kernels::Kernels& kernels) {
+  Dispatched& out = *own.out;
+  while (out.slot_buffers.size() < members.size()) out.slot_buffers.emplace_back(*out.memory);
+  out.slot_of.clear();
+  std::vector<kernels::PlaceSlotsArgs::Source> sources;
+  int64_t slots = 0;
+  for (size_t m = 0; m < members.size(); ++m) {
+    const TensorView& idx = members[m]->expert_idx;
+    out.slot_of.push_back(out.slot_buffers[m].view(DType::kI32, {idx.rows(), idx.cols()}));
+    sources.push_back({.x = members[m]->x, .expert_idx = idx, .slot_of = out.slot_of.back()});
+    slots += idx.rows() * idx.cols();
   }
+  out.expert_start = out.start_buffer.view(DType::kI32, {own.num_local_experts + 1});
+  out.rows = out.row_buffer.view({slots, own.x.cols()});
+  kernels.place_slots({.sources = sources,
+                       .first_expert = own.first_expert,
+                       .expert_start = out.expert_start,
+                       .out = out.rows});
+  if (out.memory->access() == Memory::Access::kByHost)
+    out.rows = out.rows.row_range(0, out.expert_start.as<int32_t>()[own.num_local_experts]);
 }
 
 struct Leaving {
@@ -96,7 +51,8 @@ struct Leaving {
 
 }  // namespace
 
-InProcessCommunicator::InProcessCommunicator(InProcessWorld& world, int rank) : world_(world) {
+InProcessCommunicator::InProcessCommunicator(InProcessWorld& world, int rank, kernels::Kernels& kernels)
+    : world_(world), kernels_(kernels), arrived_(kernels.make_fence()), done_(kernels.make_fence()) {
   for (uint32_t bits = 1; bits <= world.grid_.all().bits(); ++bits) {
     const AxisSet over(bits);
     places_[over] = {&world.rendezvous(world.grid_.group(rank, over)),
@@ -106,42 +62,53 @@ InProcessCommunicator::InProcessCommunicator(InProcessWorld& world, int rank) : 
 
 Contract InProcessCommunicator::contract() const { return InProcessWorld::contract(); }
 
+// Where kernels run on after a call returns, the ranks' streams are ordered by fences: nobody reads what
+// another has not written yet, or writes what another has not read yet. done_ may be recorded again, by its
+// owner's next call, before another waits for it: that waits for more, and never for itself.
 template <class Args, class Body>
 void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& tag, Body body) {
   if (over.empty()) return body(std::vector<const Args*>{&args}, size_t{0});
   const Place place = places_.at(over);
-  Args& own = std::get<Args>(shown_);
-  own = args;
+  Shown<Args>& own = std::get<Shown<Args>>(shown_);
+  own = {args, arrived_.get(), done_.get()};
+  if (arrived_ != nullptr) kernels_.record(*arrived_);
   const auto& shown = place.group->meet(place.index, &own, tag);
   std::vector<const Args*> members;
-  for (const void* one : shown) members.push_back(static_cast<const Args*>(one));
-  // Also a body that throws leaves with the others: they still read what this rank showed.
-  const Leaving leaving{*place.group, place.index};
-  body(members, static_cast<size_t>(place.index));
+  std::vector<const kernels::Fence*> done;
+  for (const void* one : shown) {
+    const auto* member = static_cast<const Shown<Args>*>(one);
+    members.push_back(&member->args);
+    if (member == &own || member->arrived == nullptr) continue;
+    kernels_.wait(*member->arrived);
+    done.push_back(member->done);
+  }
+  {
+    // Also a body that throws leaves with the others: they still read what this rank showed.
+    const Leaving leaving{*place.group, place.index};
+    body(members, static_cast<size_t>(place.index));
+    if (done_ != nullptr) kernels_.record(*done_);
+  }
+  for (const kernels::Fence* fence : done) kernels_.wait(*fence);
 }
 
 void InProcessCommunicator::all_reduce(const AllReduceArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const AllReduceArgs*>& members, size_t) {
     check_same_rows(members, args.in.rows());
-    sum_rows(members, 0, args.out, 0, args.out.rows());
+    const RowPiece all{.num_rows = args.out.rows()};
+    kernels_.sum_rows({.addends = inputs_of(members), .pieces = {&all, 1}, .out = args.out});
   });
 }
 
 void InProcessCommunicator::reduce_scatter(const ReduceScatterArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const ReduceScatterArgs*>& members, size_t) {
     check_same_rows(members, args.in.rows());
-    for (const RowPiece& piece : args.keeps)
-      sum_rows(members, piece.src_row, args.out, piece.dst_row, piece.num_rows);
+    kernels_.sum_rows({.addends = inputs_of(members), .pieces = args.keeps, .out = args.out});
   });
 }
 
 void InProcessCommunicator::all_gather(const AllGatherArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const AllGatherArgs*>& members, size_t) {
-    for (const RowPiece& piece : args.pieces) {
-      const TensorView& from = members[static_cast<size_t>(piece.member)]->in;
-      LOCKSTEP_CHECK_LE(piece.src_row + piece.num_rows, from.rows());
-      copy_rows(from, piece.src_row, args.out, piece.dst_row, piece.num_rows);
-    }
+    kernels_.copy_rows({.sources = inputs_of(members), .pieces = args.pieces, .out = args.out});
   });
 }
 
@@ -151,10 +118,8 @@ void InProcessCommunicator::columns_to_rows(const ColumnsToRowsArgs& args, AxisS
     int64_t column = 0;
     for (const ColumnsToRowsArgs* member : members) {
       const int64_t width = member->in.cols();
-      LOCKSTEP_CHECK_LE(column + width, args.out.cols());
-      for (const RowPiece& piece : args.keeps)
-        copy_rows(member->in, piece.src_row, args.out.col_range(column, width), piece.dst_row,
-                  piece.num_rows);
+      kernels_.sum_rows(
+          {.addends = {&member->in, 1}, .pieces = args.keeps, .out = args.out.col_range(column, width)});
       column += width;
     }
     LOCKSTEP_CHECK_EQ(column, args.out.cols());
@@ -164,31 +129,31 @@ void InProcessCommunicator::columns_to_rows(const ColumnsToRowsArgs& args, AxisS
 void InProcessCommunicator::fused_all_reduce_add_norm(FusedAllReduceAddNormArgs& args,
                                                       kernels::Kernels& kernels, AxisSet over,
                                                       const Tag& tag) {
-  constexpr int64_t kBlock = 8;  // rows that stay in the cache between sum, add and norm
   together(args, over, tag, [&](const std::vector<const FusedAllReduceAddNormArgs*>& members, size_t) {
     check_same_rows(members, args.in.rows());
-    args.first_non_finite_row = -1;
-    for (int64_t row = 0; row < args.in.rows(); row += kBlock) {
-      const int64_t rows = std::min(kBlock, args.in.rows() - row);
-      const TensorView out = args.out.row_range(row, rows), residual = args.residual.row_range(row, rows);
-      sum_rows(members, row, out, 0, rows);
-      kernels.add({.x = residual, .y = out});
-      kernels::RmsNormArgs norm{.x = residual, .weight = args.weight, .eps = args.eps, .out = out};
-      kernels.rms_norm(norm);
-      if (norm.first_non_finite_row >= 0 && args.first_non_finite_row < 0)
-        args.first_non_finite_row = row + norm.first_non_finite_row;
-    }
+    const auto addends = inputs_of(members);
+    kernels::SumAddNormArgs sum{.addends = addends,
+                                .residual = args.residual,
+                                .weight = args.weight,
+                                .eps = args.eps,
+                                .out = args.out};
+    kernels.sum_add_norm(sum);
+    args.first_non_finite_row = sum.first_non_finite_row;
   });
 }
 
 void InProcessCommunicator::dispatch(const DispatchArgs& args, AxisSet over, const Tag& tag) {
-  together(args, over, tag,
-           [&](const std::vector<const DispatchArgs*>& members, size_t) { place_slots(members, args); });
+  together(args, over, tag, [&](const std::vector<const DispatchArgs*>& members, size_t) {
+    place_slots(members, args, kernels_);
+  });
 }
 
 void InProcessCommunicator::combine(const CombineArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
-    pull_weighted(members, args, index);
+    std::vector<kernels::PullWeightedArgs::Source> sources;
+    for (const CombineArgs* member : members)
+      sources.push_back({.y = member->y, .slot_of = member->dispatched->slot_of[index]});
+    kernels_.pull_weighted({.sources = sources, .weight = args.weight, .out = args.out});
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // One rank's verbs in an InProcessWorld. Private to in_process; others use Communicator.
 #include <map>
+#include <memory>
 #include <tuple>
 
 #include "lockstep/collectives/communicator.h"
@@ -12,7 +13,7 @@ class Rendezvous;
 
 class InProcessCommunicator final : public Communicator {
  public:
-  InProcessCommunicator(InProcessWorld& world, int rank);
+  InProcessCommunicator(InProcessWorld& world, int rank, kernels::Kernels& kernels);
 
   Contract contract() const override;
   void all_reduce(const AllReduceArgs& args, AxisSet over, const Tag& tag) override;
@@ -33,10 +34,18 @@ class InProcessCommunicator final : public Communicator {
   template <class Args, class Body>
   void together(const Args& args, AxisSet over, const Tag& tag, Body body);
 
+  template <class Args>
+  struct Shown {
+    Args args;
+    const kernels::Fence *arrived = nullptr, *done = nullptr;  // null where kernels need none
+  };
+
   InProcessWorld& world_;
+  kernels::Kernels& kernels_;
+  const std::unique_ptr<kernels::Fence> arrived_, done_;
   // What the others are shown. It outlives a call that ends in an exception while they still read.
-  std::tuple<AllReduceArgs, ReduceScatterArgs, AllGatherArgs, ColumnsToRowsArgs, FusedAllReduceAddNormArgs,
-             DispatchArgs, CombineArgs>
+  std::tuple<Shown<AllReduceArgs>, Shown<ReduceScatterArgs>, Shown<AllGatherArgs>, Shown<ColumnsToRowsArgs>,
+             Shown<FusedAllReduceAddNormArgs>, Shown<DispatchArgs>, Shown<CombineArgs>>
       shown_;
   std::map<AxisSet, Place> places_;
 };

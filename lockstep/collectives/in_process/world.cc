@@ -23,8 +23,8 @@ InProcessWorld::InProcessWorld(const planning::RankGrid& grid, const InProcessOp
 
 InProcessWorld::~InProcessWorld() = default;
 
-std::unique_ptr<Communicator> InProcessWorld::communicator(int rank) {
-  return std::make_unique<InProcessCommunicator>(*this, rank);
+std::unique_ptr<Communicator> InProcessWorld::communicator(int rank, kernels::Kernels& kernels) {
+  return std::make_unique<InProcessCommunicator>(*this, rank, kernels);
 }
 
 Contract InProcessWorld::contract() {

@@ -1,5 +1,6 @@
 #pragma once
-// All ranks of a process as threads: the default on the CPU. Ranks read each other's memory where it lies;
+// All ranks of a process as threads: the default on the CPU. Ranks read each other's memory where it lies,
+// the host's or a device's;
 // sums are in rank order, so results repeat bit for bit. Several worlds may live in one process.
 #include <chrono>
 #include <map>
@@ -25,8 +26,9 @@ class InProcessWorld {
   InProcessWorld(const planning::RankGrid& grid, const InProcessOptions& options);
   ~InProcessWorld();
 
-  // The communicator of one rank, to be used by one thread. It must not outlive the world.
-  std::unique_ptr<Communicator> communicator(int rank);
+  // The communicator of one rank, to be used by one thread. It moves rows with the rank's kernels, and must
+  // outlive neither them nor the world.
+  std::unique_ptr<Communicator> communicator(int rank, kernels::Kernels& kernels);
   static Contract contract();
 
   // Ends every present and future wait of every rank with Fatal(reason). The first reason is kept.

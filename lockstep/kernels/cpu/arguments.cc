@@ -92,6 +92,14 @@ void check_head_vector(const TensorView& view, int64_t heads) {
   LOCKSTEP_CHECK_EQ(view.shape[0], heads);
 }
 
+void check_piece(const RowPiece& piece, const TensorView& from, const TensorView& to) {
+  LOCKSTEP_CHECK_EQ(from.shape[1], to.shape[1]);
+  LOCKSTEP_CHECK(piece.src_row >= 0 && piece.num_rows >= 0 && piece.src_row + piece.num_rows <= from.shape[0],
+                 "rows {} + {} of {}", piece.src_row, piece.num_rows, from.shape[0]);
+  LOCKSTEP_CHECK(piece.dst_row >= 0 && piece.dst_row + piece.num_rows <= to.shape[0], "rows {} + {} into {}",
+                 piece.dst_row, piece.num_rows, to.shape[0]);
+}
+
 }  // namespace
 
 void check(const EmbedArgs& args) {
@@ -207,11 +215,9 @@ void check(const GroupedFfnArgs& args) {
   LOCKSTEP_CHECK_EQ(args.scratch.shape[0], args.x.shape[0]);
   LOCKSTEP_CHECK_EQ(args.gate.size(), args.up.size());
   LOCKSTEP_CHECK_EQ(args.gate.size(), args.down.size());
-  LOCKSTEP_CHECK_EQ(args.gate.size() + 1, args.expert_start.size());
-  LOCKSTEP_CHECK_EQ(args.expert_start.front(), 0);
-  LOCKSTEP_CHECK_EQ(int64_t{args.expert_start.back()}, args.x.shape[0]);
+  check_dims(args.expert_start, 1);
+  LOCKSTEP_CHECK_EQ(static_cast<int64_t>(args.gate.size()) + 1, args.expert_start.shape[0]);
   for (size_t e = 0; e < args.gate.size(); ++e) {
-    LOCKSTEP_CHECK_LE(args.expert_start[e], args.expert_start[e + 1]);
     check_weight(args.gate[e]);
     check_weight(args.up[e]);
     check_weight(args.down[e]);
@@ -324,6 +330,60 @@ void check(const GatedDeltaArgs& args) {
                  "a first head at {} of a group of {}", args.first_in_group, args.group);
   LOCKSTEP_CHECK_EQ(args.q.shape[1], heads == 0 ? 0 : (args.first_in_group + heads - 1) / args.group + 1);
   check_slots(args.sequences, args.state.shape[0], args.v.shape[0]);
+}
+
+void check(const CopyRowsArgs& args) {
+  check_f32_matrix(args.out);
+  for (const TensorView& source : args.sources) check_f32_matrix(source);
+  for (const RowPiece& piece : args.pieces) {
+    LOCKSTEP_CHECK(piece.source >= 0 && static_cast<size_t>(piece.source) < args.sources.size(),
+                   "source {} of {}", piece.source, args.sources.size());
+    check_piece(piece, args.sources[static_cast<size_t>(piece.source)], args.out);
+  }
+}
+
+void check(const SumRowsArgs& args) {
+  check_f32_matrix(args.out);
+  LOCKSTEP_CHECK_GE(args.addends.size(), size_t{1});
+  for (const TensorView& addend : args.addends) {
+    check_f32_matrix(addend);
+    for (const RowPiece& piece : args.pieces) check_piece(piece, addend, args.out);
+  }
+}
+
+void check(const SumAddNormArgs& args) {
+  LOCKSTEP_CHECK_GE(args.addends.size(), size_t{1});
+  check(RmsNormArgs{.x = args.residual, .weight = args.weight, .eps = args.eps, .out = args.out});
+  for (const TensorView& addend : args.addends) {
+    check_f32_matrix(addend);
+    check_same_shape(addend, args.residual);
+  }
+}
+
+void check(const PlaceSlotsArgs& args) {
+  check_dims(args.expert_start, 1);
+  LOCKSTEP_CHECK_GE(args.expert_start.shape[0], int64_t{1});
+  check_f32_matrix(args.out);
+  int64_t needed = 0;
+  for (const PlaceSlotsArgs::Source& source : args.sources) {
+    check_f32_matrix(source.x);
+    LOCKSTEP_CHECK_EQ(source.x.shape[1], args.out.shape[1]);
+    LOCKSTEP_CHECK_EQ(source.x.shape[0], source.expert_idx.shape[0]);
+    check_same_shape(source.expert_idx, source.slot_of);
+    needed += source.expert_idx.num_elements();
+  }
+  LOCKSTEP_CHECK_LE(needed, args.out.shape[0]);
+}
+
+void check(const PullWeightedArgs& args) {
+  check_f32_matrix(args.weight);
+  check_f32_matrix(args.out);
+  LOCKSTEP_CHECK_EQ(args.weight.shape[0], args.out.shape[0]);
+  for (const PullWeightedArgs::Source& source : args.sources) {
+    check_f32_matrix(source.y);
+    LOCKSTEP_CHECK_EQ(source.y.shape[1], args.out.shape[1]);
+    check_same_shape(source.slot_of, args.weight);
+  }
 }
 
 }  // namespace lockstep::kernels::cpu

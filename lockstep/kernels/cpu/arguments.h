@@ -25,5 +25,10 @@ void check(const CausalConvArgs& args);
 void check(const L2NormArgs& args);
 void check(const DeltaGatesArgs& args);
 void check(const GatedDeltaArgs& args);
+void check(const CopyRowsArgs& args);
+void check(const SumRowsArgs& args);
+void check(const SumAddNormArgs& args);
+void check(const PlaceSlotsArgs& args);
+void check(const PullWeightedArgs& args);
 
 }  // namespace lockstep::kernels::cpu

@@ -103,9 +103,14 @@ void cache_read(const CacheReadArgs& args) {
 
 void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
   check(args);
+  const auto* start = args.expert_start.as<int32_t>();
+  LOCKSTEP_CHECK_EQ(start[0], 0);
+  LOCKSTEP_CHECK_EQ(int64_t{start[args.gate.size()]}, args.x.shape[0]);
+  for (size_t expert = 0; expert < args.gate.size(); ++expert)
+    LOCKSTEP_CHECK_LE(start[expert], start[expert + 1]);
   for (size_t expert = 0; expert < args.gate.size(); ++expert) {
-    const int64_t begin = args.expert_start[expert];
-    const int64_t count = args.expert_start[expert + 1] - begin;
+    const int64_t begin = start[expert];
+    const int64_t count = start[expert + 1] - begin;
     if (count == 0) continue;  // an expert without rows reads none of its weights
     const int64_t inter = args.gate[expert].shape[0];
     const TensorView x = args.x.row_range(begin, count);

@@ -23,6 +23,11 @@ void cache_write(const CacheWriteArgs& args);
 void cache_read(const CacheReadArgs& args);
 void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels);
 void delta_gates(const DeltaGatesArgs& args);
+void copy_rows(const CopyRowsArgs& args);
+void sum_rows(const SumRowsArgs& args);
+void sum_add_norm(SumAddNormArgs& args, Kernels& kernels);
+void place_slots(const PlaceSlotsArgs& args);
+void pull_weighted(const PullWeightedArgs& args);
 
 // The cache row of one token of a sequence.
 inline int64_t cache_row(const PagedSequence& sequence, int page_size, int64_t token) {

@@ -1,7 +1,6 @@
 #include "lockstep/models/blocks/mla.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace lockstep::models {
 namespace {
@@ -9,10 +8,6 @@ namespace {
 constexpr float kLatentNormEps = 1e-6f;  // fixed in DeepSeek's code, whatever rms_norm_eps says
 
 using kernels::PagedSequence;
-
-void fill_zero(const TensorView& x) {
-  std::memset(x.data, 0, static_cast<size_t>(x.num_elements()) * sizeof(float));
-}
 
 // One run over the rows of one layer: what the projections gave, and where heads' outputs go.
 class MlaRun {
@@ -52,7 +47,9 @@ class MlaRun {
           {.x = latent, .sequences = sequences, .page_size = batch_.page_size, .cache = cache_});
 
     heads_out_ = context_.workspace.take({rows, heads_ * config_.value});
-    fill_zero(heads_out_);  // padding rows attend to nothing
+    // Padding rows attend to nothing.
+    context_.kernels.memory().zero(heads_out_.data,
+                                   static_cast<size_t>(heads_out_.num_elements()) * sizeof(float));
     for (const PagedSequence& prompt : batch_.prompts) attend_expanded(prompt);
     if (!batch_.decodes.empty()) attend_absorbed();
     const TensorView out = context_.workspace.take({rows, config_.hidden});
@@ -109,21 +106,24 @@ class MlaRun {
     const int width = config_.cache_width(), query = config_.nope + config_.rope;
     const TensorView q = context_.workspace.take({count, heads_ * query});
     std::vector<PagedSequence> sequences(batch_.decodes.begin(), batch_.decodes.end());
+    std::vector<kernels::RowPiece> gathered, scattered;
     for (int64_t row = 0; row < count; ++row) {
       LOCKSTEP_CHECK_EQ(sequences[row].num_rows, 1);
-      copy_row(q_, sequences[row].first_row, q, row);
+      const int64_t in_batch = sequences[row].first_row;
+      gathered.push_back({.src_row = in_batch, .dst_row = row, .num_rows = 1});
+      scattered.push_back({.src_row = row, .dst_row = in_batch, .num_rows = 1});
       sequences[row].first_row = static_cast<int32_t>(row);
     }
+    copy_rows(q_, gathered, q);
+    const kernels::RowPiece all{.num_rows = count};
     const TensorView absorbed = context_.workspace.take({count, heads_ * width});
     for (int64_t head = 0; head < heads_; ++head) {
       const TensorView key = weights_.kv_b.row_range(head * (config_.nope + config_.value), config_.nope);
       context_.kernels.matmul({.x = q.col_range(head * query, config_.nope),
                                .w = key,
                                .out = absorbed.col_range(head * width, config_.latent)});
-      for (int64_t row = 0; row < count; ++row)
-        std::memcpy(absorbed.as<float>() + row * absorbed.stride[0] + head * width + config_.latent,
-                    q.as<float>() + row * q.stride[0] + head * query + config_.nope,
-                    sizeof(float) * static_cast<size_t>(config_.rope));
+      copy_rows(q.col_range(head * query + config_.nope, config_.rope), {&all, 1},
+                absorbed.col_range(head * width + config_.latent, config_.rope));
     }
     const TensorView mixed = context_.workspace.take({count, heads_ * config_.latent});
     context_.kernels.mla_absorbed({.q = by_head(absorbed, width),
@@ -141,7 +141,7 @@ class MlaRun {
                                .w = value,
                                .out = out.col_range(head * config_.value, config_.value)});
     }
-    for (int64_t row = 0; row < count; ++row) copy_row(out, row, heads_out_, batch_.decodes[row].first_row);
+    copy_rows(out, scattered, heads_out_);
   }
 
   TensorView by_head(const TensorView& x, int64_t width) const {
@@ -150,9 +150,8 @@ class MlaRun {
     return view;
   }
 
-  static void copy_row(const TensorView& from, int64_t src, const TensorView& to, int64_t dst) {
-    std::memcpy(to.as<float>() + dst * to.stride[0], from.as<float>() + src * from.stride[0],
-                static_cast<size_t>(from.cols()) * sizeof(float));
+  void copy_rows(const TensorView& from, std::span<const kernels::RowPiece> pieces, const TensorView& to) {
+    context_.kernels.copy_rows({.sources = {&from, 1}, .pieces = pieces, .out = to});
   }
 
   const MlaConfig& config_;

@@ -9,7 +9,8 @@ collectives::Routing route(const MoeConfig& config, const MoeWeights& weights, c
   const TensorView logits = context.workspace.take({rows, config.num_experts});
   const collectives::Routing routing{.expert_idx = context.workspace.take(DType::kI32, {rows, config.top_k}),
                                      .weight = context.workspace.take({rows, config.top_k})};
-  context.kernels.linear({.x = x.x, .w = weights.router, .out = logits});
+  context.kernels.linear(
+      {.x = x.x, .w = weights.router, .out = logits, .inputs = kernels::LinearArgs::Inputs::kWhole});
   context.kernels.route({.logits = logits,
                          .bias = weights.router_bias,
                          .valid = x.valid,

@@ -136,20 +136,22 @@ double softmax_scale_factor(const RopeConfig& config) {
   return m * m;
 }
 
-RopeTables::RopeTables(const RopeConfig& config, int length) : length_(length), pairs_(config.dim / 2) {
+RopeTables::RopeTables(const RopeConfig& config, int length, const Memory& memory)
+    : cos_buffer_(memory), sin_buffer_(memory) {
   const auto frequencies = inverse_frequencies(config);
   const double factor = cos_sin_factor(config);
-  cos_.reserve(static_cast<size_t>(length) * pairs_);
-  sin_.reserve(static_cast<size_t>(length) * pairs_);
+  std::vector<float> cos, sin;
+  cos.reserve(static_cast<size_t>(length) * frequencies.size());
+  sin.reserve(static_cast<size_t>(length) * frequencies.size());
   for (int position = 0; position < length; ++position)
     for (const double frequency : frequencies) {
-      cos_.push_back(static_cast<float>(std::cos(position * frequency) * factor));
-      sin_.push_back(static_cast<float>(std::sin(position * frequency) * factor));
+      cos.push_back(static_cast<float>(std::cos(position * frequency) * factor));
+      sin.push_back(static_cast<float>(std::sin(position * frequency) * factor));
     }
-}
-
-TensorView RopeTables::view(const std::vector<float>& values) const {
-  return view_of(const_cast<float*>(values.data()), {length_, pairs_});
+  cos_ = cos_buffer_.view({length, config.dim / 2});
+  sin_ = sin_buffer_.view({length, config.dim / 2});
+  memory.upload(cos_.data, cos.data(), cos.size() * sizeof(float));
+  memory.upload(sin_.data, sin.data(), sin.size() * sizeof(float));
 }
 
 }  // namespace lockstep::models

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/models/config_reader.h"
-#include "lockstep/tensors/tensor.h"
+#include "lockstep/tensors/memory.h"
 
 namespace lockstep::models {
 
@@ -36,14 +36,13 @@ double softmax_scale_factor(const RopeConfig& config);
 // cos and sin of every position in [0, length), float32 from float64.
 class RopeTables {
  public:
-  RopeTables(const RopeConfig& config, int length);
-  TensorView cos() const { return view(cos_); }
-  TensorView sin() const { return view(sin_); }
+  RopeTables(const RopeConfig& config, int length, const Memory& memory = host_memory());
+  TensorView cos() const { return cos_; }
+  TensorView sin() const { return sin_; }
 
  private:
-  TensorView view(const std::vector<float>& values) const;
-  int length_, pairs_;
-  std::vector<float> cos_, sin_;  // [length, dim / 2]
+  Buffer cos_buffer_, sin_buffer_;
+  TensorView cos_, sin_;  // [length, dim / 2]
 };
 
 }  // namespace lockstep::models

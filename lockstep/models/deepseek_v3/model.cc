@@ -50,7 +50,8 @@ MlaWeights read_attention(WeightReader& reader, const std::string& prefix, const
 
 Result<std::unique_ptr<Model>> load_model(const Config& config, const Checkpoint& checkpoint,
                                           const Shards& shards) {
-  const auto rope = std::make_shared<const RopeTables>(config.rope, config.decoder.context_length);
+  const auto rope =
+      std::make_shared<const RopeTables>(config.rope, config.decoder.context_length, *shards.memory);
   return load_decoder(config.decoder, checkpoint, shards,
                       [&](WeightReader& reader, const std::string& prefix, int layer) {
                         return std::make_unique<MlaMixer>(

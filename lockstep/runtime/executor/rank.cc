@@ -23,12 +23,13 @@ models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOp
           .head = shard(grid, rank, head_over_tp ? grid.attention_tp() : grid.all())};
 }
 
-Rank::Rank(const RankExecutorParts& parts, int rank, std::unique_ptr<collectives::Communicator> communicator)
+Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld& world)
     : parts_(parts),
       rank_(rank),
       replica_(parts.plans->grid.replica_of(rank)),
-      communicator_(std::move(communicator)),
-      kernels_(kernels::make_cpu_kernels()),
+      kernels_(kernels::make_kernels(parts.options.device, rank)),
+      communicator_(world.communicator(rank, *kernels_)),
+      workspace_(kernels_->memory()),
       boundary_({.plans = *parts.plans,
                  .rank = rank,
                  .hidden = parts.options.hidden,
@@ -36,14 +37,16 @@ Rank::Rank(const RankExecutorParts& parts, int rank, std::unique_ptr<collectives
                  .kernels = *kernels_}) {}
 
 Status Rank::load() {
-  const models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
+  models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
+  shards.memory = &kernels_->memory();
   auto model = parts_.description->load(*parts_.checkpoint, shards);
   if (!model) return model.error();
   model_ = std::move(model).value();
   auto cache = CacheMemory::allocate(parts_.description->cache_needs(shards),
                                      {.tokens = parts_.options.pages_per_replica * parts_.options.page_size,
                                       .slots = parts_.shape.capacity.max_requests,
-                                      .token_dtype = parts_.options.cache_dtype});
+                                      .token_dtype = parts_.options.cache_dtype},
+                                     kernels_->memory());
   if (!cache) return cache.error();
   cache_ = *std::move(cache);
   return Done{};
@@ -59,7 +62,15 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
                             .page_size = parts_.options.page_size,
                             .caches = cache_.views()};
   const TensorView logits = model_->forward(batch, {boundary_, *kernels_, workspace_});
-  deliver(input, logits, sink);
+  deliver(input, on_host(logits), sink);
+}
+
+TensorView Rank::on_host(const TensorView& logits) {
+  const Memory& memory = kernels_->memory();
+  if (memory.access() == Memory::Access::kByHost) return logits;
+  const TensorView copy = host_logits_.view({logits.rows(), logits.cols()});
+  memory.download(copy.data, logits.data, static_cast<size_t>(logits.num_elements()) * sizeof(float));
+  return copy;
 }
 
 // The wanted rows whose home this rank is, in row order: the order of the logits.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lockstep/collectives/boundary.h"
+#include "lockstep/collectives/in_process/world.h"
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/executor/step_rows.h"
 #include "lockstep/runtime/kv_cache/cache_memory.h"
@@ -12,23 +13,25 @@ namespace lockstep::runtime {
 
 class Rank {
  public:
-  Rank(const RankExecutorParts& parts, int rank, std::unique_ptr<collectives::Communicator> communicator);
+  Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld& world);
 
   Status load();  // weights and cache; on the rank's own thread
   void run(const StepInput& input, const StepRows& rows, const LogitSink& sink);
 
  private:
+  TensorView on_host(const TensorView& logits);
   void deliver(const StepInput& input, TensorView logits, const LogitSink& sink);
   std::string fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const;
 
   const RankExecutorParts& parts_;
   const int rank_, replica_;
-  std::unique_ptr<collectives::Communicator> communicator_;
-  std::unique_ptr<kernels::Kernels> kernels_;
+  const std::unique_ptr<kernels::Kernels> kernels_;
+  const std::unique_ptr<collectives::Communicator> communicator_;
   Workspace workspace_;
   collectives::Boundary boundary_;
   std::unique_ptr<models::Model> model_;
   CacheMemory cache_;
+  Buffer host_logits_;
 };
 
 }  // namespace lockstep::runtime

@@ -99,7 +99,7 @@ class RankExecutor final : public Executor {
         world_(parts_.plans->grid, {.deadline = parts_.options.deadline}),
         threads_(parts_.plans->grid.num_ranks()) {
     for (int rank = 0; rank < parts_.plans->grid.num_ranks(); ++rank)
-      ranks_.push_back(std::make_unique<Rank>(parts_, rank, world_.communicator(rank)));
+      ranks_.push_back(std::make_unique<Rank>(parts_, rank, world_));
   }
 
   Status load() {

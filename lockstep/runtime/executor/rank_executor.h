@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "lockstep/kernels/device.h"
 #include "lockstep/models/model.h"
 #include "lockstep/planning/configuration.h"
 #include "lockstep/runtime/step.h"
@@ -15,7 +16,8 @@ struct RankExecutorOptions {
   int vocab = 0, hidden = 0;
   int page_size = 16;
   int64_t pages_per_replica = 1;
-  DType cache_dtype = DType::kF32;            // or kBF16
+  DType cache_dtype = DType::kF32;  // or kBF16
+  kernels::Device device = kernels::Device::kCpu;
   std::chrono::milliseconds deadline{60000};  // of one wait between ranks
 };
 

@@ -13,7 +13,8 @@ CacheBytes cache_bytes(std::span<const models::CacheNeed> needs, DType token_dty
   return bytes;
 }
 
-Result<CacheMemory> CacheMemory::allocate(std::span<const models::CacheNeed> needs, const CacheShape& shape) {
+Result<CacheMemory> CacheMemory::allocate(std::span<const models::CacheNeed> needs, const CacheShape& shape,
+                                          const Memory& memory) {
   CacheMemory cache;
   for (const models::CacheNeed& need : needs) {
     LOCKSTEP_CHECK(need.values_per_token == 0 || need.values_per_sequence == 0,
@@ -25,7 +26,8 @@ Result<CacheMemory> CacheMemory::allocate(std::span<const models::CacheNeed> nee
     const int64_t values = is_once ? need.values_per_sequence : need.values_per_token;
     // A rank without heads keeps nothing, in memory of its own all the same.
     cache.memory_.emplace_back(
-        std::calloc(std::max<size_t>(static_cast<size_t>(rows * values), 1), size_of(dtype)));
+        memory.allocate_zeroed(std::max<size_t>(static_cast<size_t>(rows * values), 1) * size_of(dtype)),
+        Release{&memory});
     if (cache.memory_.back() == nullptr)
       return Error{ErrorCode::kUnavailable,
                    fmt::format("no memory for \"{}\" of layer {}, {} values for each of {} {}: lower {}",

@@ -2,7 +2,6 @@
 // The bytes of one rank's cache: for every token of every page, and once for every slot. Which page and which
 // slot is whose is the scheduler's to say (page_pool.h, slot_pool.h). For the executor; start.cc asks for
 // sizes.
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,16 +24,18 @@ CacheBytes cache_bytes(std::span<const models::CacheNeed> needs, DType token_dty
 class CacheMemory {
  public:
   // All zero. Memory that no sequence has touched costs nothing.
-  static Result<CacheMemory> allocate(std::span<const models::CacheNeed> needs, const CacheShape& shape);
+  static Result<CacheMemory> allocate(std::span<const models::CacheNeed> needs, const CacheShape& shape,
+                                      const Memory& memory = host_memory());
 
   // One a need, in their order: [tokens, values per token] or [slots, values per sequence].
   std::span<const TensorView> views() const { return views_; }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
+  struct Release {
+    const Memory* of;
+    void operator()(void* memory) const { of->release(memory); }
   };
-  std::vector<std::unique_ptr<void, Free>> memory_;
+  std::vector<std::unique_ptr<void, Release>> memory_;
   std::vector<TensorView> views_;
 };
 

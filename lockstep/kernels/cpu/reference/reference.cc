@@ -46,6 +46,11 @@ class ReferenceKernels final : public Kernels {
   void causal_conv(const CausalConvArgs& args) override { cpu::reference_causal_conv(args); }
   void l2_norm(const L2NormArgs& args) override { cpu::reference_l2_norm(args); }
   void gated_delta(const GatedDeltaArgs& args) override { cpu::reference_gated_delta(args); }
+  void copy_rows(const CopyRowsArgs& args) override { cpu::copy_rows(args); }
+  void sum_rows(const SumRowsArgs& args) override { cpu::sum_rows(args); }
+  void sum_add_norm(SumAddNormArgs& args) override { cpu::sum_add_norm(args, *this); }
+  void place_slots(const PlaceSlotsArgs& args) override { cpu::place_slots(args); }
+  void pull_weighted(const PullWeightedArgs& args) override { cpu::pull_weighted(args); }
 
   void rms_norm(RmsNormArgs& args) override {
     cpu::check(args);

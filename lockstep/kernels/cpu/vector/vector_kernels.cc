@@ -18,6 +18,11 @@ class VectorKernels final : public Kernels {
   void cache_read(const CacheReadArgs& args) override { cpu::cache_read(args); }
   void grouped_ffn(const GroupedFfnArgs& args) override { cpu::grouped_ffn(args, *this); }
   void delta_gates(const DeltaGatesArgs& args) override { cpu::delta_gates(args); }
+  void copy_rows(const CopyRowsArgs& args) override { cpu::copy_rows(args); }
+  void sum_rows(const SumRowsArgs& args) override { cpu::sum_rows(args); }
+  void sum_add_norm(SumAddNormArgs& args) override { cpu::sum_add_norm(args, *this); }
+  void place_slots(const PlaceSlotsArgs& args) override { cpu::place_slots(args); }
+  void pull_weighted(const PullWeightedArgs& args) override { cpu::pull_weighted(args); }
 
   void rms_norm(RmsNormArgs& args) override {
     cpu::check(args);

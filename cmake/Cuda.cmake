@@ -1,0 +1,31 @@
+# The CUDA backend, where LOCKSTEP_CUDA asks for it: nvcc, its options, and the kernels room's .cu files.
+set(LOCKSTEP_CUDA_ARCHITECTURES "90a" CACHE STRING "GPU architectures to compile for, e.g. 90a;100a")
+if(NOT CMAKE_CUDA_COMPILER)
+  find_program(LOCKSTEP_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(NOT LOCKSTEP_NVCC)
+    message(FATAL_ERROR "LOCKSTEP_CUDA is on and there is no nvcc on the PATH, in $CUDA_HOME/bin or /usr/local/cuda/bin. "
+                        "Install CUDA 13, or use a preset without CUDA.")
+  endif()
+  set(CMAKE_CUDA_COMPILER ${LOCKSTEP_NVCC})
+endif()
+# Machine code of exactly these; without PTX nothing is compiled at a program's start.
+list(TRANSFORM LOCKSTEP_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that this nvcc compiles C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+if(LOCKSTEP_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+endif()
+find_package(CUDAToolkit 13.0 REQUIRED)
+
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lockstep/kernels/cuda/*.cu)
+add_library(lockstep_kernels_cuda STATIC ${cuda_sources})
+target_include_directories(lockstep_kernels_cuda PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_options(lockstep_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+target_link_libraries(lockstep_kernels_cuda PUBLIC CUDA::cudart CUDA::cublasLt)

@@ -1,0 +1,14 @@
+#pragma once
+// The CUDA backend: every op on one stream a rank, in the memory of one GPU. Calls return when the work is
+// queued; Memory::download() waits for it, and faults of the GPU appear there. Only kernels/device.cc and
+// tests include this.
+#include <memory>
+
+#include "lockstep/kernels/device.h"
+
+namespace lockstep::kernels::cuda {
+
+Result<DeviceFacts> device_facts();
+std::unique_ptr<Kernels> make_kernels(int rank);
+
+}  // namespace lockstep::kernels::cuda

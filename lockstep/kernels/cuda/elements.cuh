@@ -1,0 +1,45 @@
+#pragma once
+// Elements of either dtype on the device, and sums over a warp or a block in a fixed order.
+#include <cuda_bf16.h>
+
+#include "lockstep/kernels/cuda/launch.h"
+
+namespace lockstep::kernels::cuda {
+
+__device__ inline float to_f32(float value) { return value; }
+__device__ inline float to_f32(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ inline void store(float* to, float value) { *to = value; }
+__device__ inline void store(__nv_bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
+
+__device__ inline float warp_sum(float value) {
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+__device__ inline float warp_max(float value) {
+  for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
+  return value;
+}
+
+// Every thread of the block gets the sum; blockDim.x is a whole number of warps.
+__device__ inline float block_sum(float value) {
+  __shared__ float of_warp[32];
+  value = warp_sum(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+  return sum;
+}
+
+// Calls body(const T*) with the element type of `num`.
+template <class Body>
+void with_num(Num num, const void* data, Body&& body) {
+  if (num == Num::kBF16) {
+    body(static_cast<const __nv_bfloat16*>(data));
+  } else {
+    body(static_cast<const float*>(data));
+  }
+}
+
+}  // namespace lockstep::kernels::cuda

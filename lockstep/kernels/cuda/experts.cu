@@ -1,0 +1,137 @@
+// Experts on tensor cores for few rows each: every weight is read once from memory for up to 32 rows of its
+// expert, straight into the registers of the matrix instruction, 16 bytes a load. What a step of 32 values of
+// depth means inside the instruction is the same permutation for both operands, so it needs no shuffling.
+#include "lockstep/kernels/cuda/elements.cuh"
+#include "lockstep/kernels/cuda/geometry.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+
+__device__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                    uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ uint4 load16(const __nv_bfloat16* from) { return *reinterpret_cast<const uint4*>(from); }
+__device__ uint4 load16_once(const __nv_bfloat16* from) {
+  return __ldcs(reinterpret_cast<const uint4*>(from));
+}
+
+// sum[n] += W · xᵀ for 16 rows of weights (this thread reads one of the lower and one of the upper eight) and
+// 8 · kTiles rows of x. `depth` is a multiple of 32.
+template <int kTiles>
+__device__ void tile_product(const __nv_bfloat16* lower, const __nv_bfloat16* upper,
+                             const __nv_bfloat16* const (&x)[kTiles], int depth, float (&sum)[kTiles][4]) {
+  const int quad = (threadIdx.x % 4) * 8;
+#pragma unroll 4
+  for (int at = quad; at < depth; at += 32) {
+    const uint4 lo = load16_once(lower + at), hi = load16_once(upper + at);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const uint4 b = load16(x[n] + at);
+      mma(sum[n], lo.x, hi.x, lo.y, hi.y, b.x, b.y);
+      mma(sum[n], lo.z, hi.z, lo.w, hi.w, b.z, b.w);
+    }
+  }
+}
+
+// Rows behind the last of the expert read its last row; what they give is not stored.
+template <int kTiles>
+__device__ void rows_of(const void* x, int64_t stride, int first, int last,
+                        const __nv_bfloat16* (&rows)[kTiles]) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+    rows[n] = static_cast<const __nv_bfloat16*>(x) + min(first + n * 8 + lane / 4, last) * stride;
+}
+
+// A warp makes 8 values of `inner` of up to 8 · kTiles rows: its 16 rows of weights are 8 of gate and 8 of up.
+template <int kTiles>
+__global__ void __launch_bounds__(kWarps* kWarp) inner_kernel(Experts args) {
+  const int expert = static_cast<int>(blockIdx.y), lane = threadIdx.x % kWarp;
+  const int begin = args.start[expert], end = args.start[expert + 1];
+  const int out = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp) * 8;
+  if (begin == end || out >= args.inter) return;
+  const int mine = out + lane / 4;
+  const auto* gate = static_cast<const __nv_bfloat16*>(args.gate[expert]) + mine * args.gate_stride;
+  const auto* up = static_cast<const __nv_bfloat16*>(args.up[expert]) + mine * args.up_stride;
+  for (int first = begin + static_cast<int>(blockIdx.z) * 8 * kTiles; first < end;
+       first += static_cast<int>(gridDim.z) * 8 * kTiles) {
+    const __nv_bfloat16* x[kTiles];
+    rows_of(args.x, args.x_stride, first, end - 1, x);
+    float sum[kTiles][4] = {};
+    tile_product(gate, up, x, args.hidden, sum);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int slot = first + n * 8 + (lane % 4) * 2 + j;
+        if (slot >= end) continue;
+        const float g = sum[n][j], u = sum[n][2 + j];
+        static_cast<__nv_bfloat16*>(args.inner)[static_cast<int64_t>(slot) * args.inter + mine] =
+            __float2bfloat16_rn(g / (1.0f + expf(-g)) * u);
+      }
+  }
+}
+
+// A warp makes 16 values of y.
+template <int kTiles>
+__global__ void __launch_bounds__(kWarps* kWarp) down_kernel(Experts args) {
+  const int expert = static_cast<int>(blockIdx.y), lane = threadIdx.x % kWarp;
+  const int begin = args.start[expert], end = args.start[expert + 1];
+  const int out = (static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp) * 16;
+  if (begin == end || out >= args.hidden) return;
+  const int mine = out + lane / 4;
+  const auto* lower = static_cast<const __nv_bfloat16*>(args.down[expert]) + mine * args.down_stride;
+  const auto* upper = lower + 8 * args.down_stride;
+  for (int first = begin + static_cast<int>(blockIdx.z) * 8 * kTiles; first < end;
+       first += static_cast<int>(gridDim.z) * 8 * kTiles) {
+    const __nv_bfloat16* x[kTiles];
+    rows_of(args.inner, args.inter, first, end - 1, x);
+    float sum[kTiles][4] = {};
+    tile_product(lower, upper, x, args.inter, sum);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int slot = first + n * 8 + (lane % 4) * 2 + j;
+        if (slot >= end) continue;
+        float* y = args.y + static_cast<int64_t>(slot) * args.y_stride;
+        y[mine] = sum[n][j];
+        y[mine + 8] = sum[n][2 + j];
+      }
+  }
+}
+
+template <int kTiles>
+void run(const Experts& args, cudaStream_t stream) {
+  const auto blocks = [&](int outputs, int a_warp) {
+    return dim3(static_cast<unsigned>(ceil_div(outputs, kWarps * a_warp)),
+                static_cast<unsigned>(args.num_experts),
+                static_cast<unsigned>(expert_passes_at_once(args.slots, args.num_experts)));
+  };
+  inner_kernel<kTiles><<<blocks(args.inter, 8), kWarps * kWarp, 0, stream>>>(args);
+  down_kernel<kTiles><<<blocks(args.hidden, 16), kWarps * kWarp, 0, stream>>>(args);
+}
+
+}  // namespace
+
+void experts_tensor_cores(const Experts& args, cudaStream_t stream) {
+  if (args.slots == 0 || args.num_experts == 0) return;
+  switch (expert_rows_a_pass(args.slots, args.num_experts)) {
+    case 8:
+      return run<1>(args, stream);
+    case 16:
+      return run<2>(args, stream);
+    default:
+      return run<4>(args, stream);
+  }
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,48 @@
+#pragma once
+// One rank's part of a GPU: the device, a stream, and memory whose copies go through that stream.
+#include <cuda_runtime_api.h>
+
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels::cuda {
+
+// Fatal with the name of the call and CUDA's words for the error.
+void expect_success(cudaError_t error, std::string_view call);
+
+class Gpu final : public Memory {
+ public:
+  explicit Gpu(int index);
+  ~Gpu() override;
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  int index() const { return index_; }
+  cudaStream_t stream() const { return stream_; }
+  void use() const;  // this thread's calls go to this GPU
+  void wait_idle() const;
+
+  Access access() const override { return Access::kByDevice; }
+  void* allocate(size_t bytes) const override;
+  void* allocate_zeroed(size_t bytes) const override;
+  void release(void* memory) const override;
+  void upload(void* to, const void* from, size_t bytes) const override;
+  void download(void* to, const void* from, size_t bytes) const override;
+  void zero(void* at, size_t bytes) const override;
+
+ private:
+  const int index_;
+  cudaStream_t stream_ = nullptr;
+};
+
+// Work that a stream has been given up to some point.
+class GpuFence final : public Fence {
+ public:
+  explicit GpuFence(const Gpu& gpu);
+  ~GpuFence() override;
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,285 @@
+// Kernels over whole rows: embedding, norm, sums, copies between ranks, rotation, cache rows. Bound by memory:
+// each reads its inputs once and writes its output once.
+#include "lockstep/kernels/cuda/elements.cuh"
+#include "lockstep/kernels/cuda/geometry.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+struct Way {
+  int64_t source, src, dst;
+};
+
+__device__ Way way_of(const RowMoves& moves, int64_t at) {
+  if (moves.listed == nullptr) return {0, moves.first + at, moves.first_out + at};
+  const RowMove move = moves.listed[at];
+  return {move.source, move.src, move.dst};
+}
+
+bool whole_pieces(const void* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
+}
+
+template <class T>
+__global__ void embed_kernel(const int32_t* ids, const T* table, int64_t vocab, int64_t table_stride,
+                             float* out, int64_t out_stride, int64_t hidden) {
+  const int64_t id = ids[blockIdx.x];
+  float* to = out + blockIdx.x * out_stride;
+  const bool known = id >= 0 && id < vocab;
+  for (int64_t at = threadIdx.x; at < hidden; at += blockDim.x)
+    to[at] = known ? to_f32(table[id * table_stride + at]) : 0.0f;
+}
+
+// A warp a row.
+template <class W>
+__global__ void norm_by_warp(const float* x, int64_t x_stride, const W* weight, float eps, float* out,
+                             int64_t out_stride, int64_t rows, int64_t cols) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (row >= rows) return;
+  const int lane = threadIdx.x % kWarp;
+  float squares = 0;
+  for (int64_t at = lane; at < cols; at += kWarp) {
+    const float value = x[row * x_stride + at];
+    squares += value * value;
+  }
+  const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(cols) + eps);
+  for (int64_t at = lane; at < cols; at += kWarp)
+    out[row * out_stride + at] = to_f32(weight[at]) * (x[row * x_stride + at] * scale);
+}
+
+template <class W>
+__global__ void norm_by_block(const float* x, int64_t x_stride, const W* weight, float eps, float* out,
+                              int64_t out_stride, int64_t cols) {
+  const float* from = x + blockIdx.x * x_stride;
+  float squares = 0;
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) squares += from[at] * from[at];
+  const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x)
+    out[blockIdx.x * out_stride + at] = to_f32(weight[at]) * (from[at] * scale);
+}
+
+// One row a block: the sum of what all members hold, onto the residual, normed.
+template <class W>
+__global__ void sum_add_norm_kernel(Sources addends, float* residual, int64_t residual_stride,
+                                    const W* weight, float eps, float* out, int64_t out_stride,
+                                    int64_t cols) {
+  const int64_t row = blockIdx.x;
+  float* kept = residual + row * residual_stride;
+  float squares = 0;
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) {
+    float sum = addends.data[0][row * addends.stride[0] + at];
+    for (int source = 1; source < addends.count; ++source)
+      sum += addends.data[source][row * addends.stride[source] + at];
+    const float value = kept[at] + sum;
+    kept[at] = value;
+    squares += value * value;
+  }
+  const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x)
+    out[row * out_stride + at] = to_f32(weight[at]) * (kept[at] * scale);
+}
+
+__global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t cols) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x)
+    x[blockIdx.x * x_stride + at] += y[blockIdx.x * y_stride + at];
+}
+
+template <class B>
+__global__ void bias_kernel(float* x, int64_t stride, const B* bias, int64_t cols) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x)
+    x[blockIdx.x * stride + at] += to_f32(bias[at]);
+}
+
+__global__ void silu_mul_kernel(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                                float* out, int64_t out_stride, int64_t cols) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) {
+    const float g = gate[blockIdx.x * gate_stride + at];
+    out[blockIdx.x * out_stride + at] = g / (1.0f + expf(-g)) * up[blockIdx.x * up_stride + at];
+  }
+}
+
+__global__ void sigmoid_mul_kernel(float* x, int64_t stride, const float* gate, int64_t gate_stride,
+                                   int64_t cols, bool one_a_row) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) {
+    const float g = gate[blockIdx.x * gate_stride + (one_a_row ? 0 : at)];
+    x[blockIdx.x * stride + at] *= 1.0f / (1.0f + expf(-g));
+  }
+}
+
+__global__ void zero_kernel(float* x, int64_t stride, int64_t cols) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) x[blockIdx.x * stride + at] = 0;
+}
+
+__global__ void copy_rows_kernel(Sources from, RowMoves moves, float* out, int64_t out_stride, int64_t cols,
+                                 bool whole) {
+  const Way way = way_of(moves, blockIdx.x);
+  if (way.dst < 0) return;
+  const float* src = from.data[way.source] + way.src * from.stride[way.source];
+  float* dst = out + way.dst * out_stride;
+  if (whole) {
+    for (int64_t at = threadIdx.x; at < cols / 4; at += blockDim.x)
+      reinterpret_cast<float4*>(dst)[at] = reinterpret_cast<const float4*>(src)[at];
+  } else {
+    for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) dst[at] = src[at];
+  }
+}
+
+__global__ void sum_rows_kernel(Sources addends, RowMoves moves, float* out, int64_t out_stride,
+                                int64_t cols) {
+  const Way way = way_of(moves, blockIdx.x);
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) {
+    float sum = addends.data[0][way.src * addends.stride[0] + at];
+    for (int source = 1; source < addends.count; ++source)
+      sum += addends.data[source][way.src * addends.stride[source] + at];
+    out[way.dst * out_stride + at] = sum;
+  }
+}
+
+template <class From, class To>
+__global__ void convert_rows_kernel(const From* from, int64_t from_stride, RowMoves moves, To* to,
+                                    int64_t to_stride, int64_t cols) {
+  const Way way = way_of(moves, blockIdx.x);
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x)
+    store(to + way.dst * to_stride + at, to_f32(from[way.src * from_stride + at]));
+}
+
+__global__ void to_bf16_kernel(const float* x, int64_t stride, __nv_bfloat16* out, __nv_bfloat16* rest,
+                               int64_t cols) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) {
+    const float value = x[blockIdx.x * stride + at];
+    const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
+    out[blockIdx.x * cols + at] = rounded;
+    if (rest != nullptr) rest[blockIdx.x * cols + at] = __float2bfloat16_rn(value - __bfloat162float(rounded));
+  }
+}
+
+__global__ void rope_kernel(Rope args) {
+  const int64_t row = blockIdx.x;
+  const int pairs = args.dim / 2;
+  const int64_t table_row = args.positions[row] * args.table_stride;
+  float* x = static_cast<float*>(args.x.data) + row * args.x.stride + args.offset;
+  for (int at = threadIdx.x; at < args.num_heads * pairs; at += blockDim.x) {
+    const int head = at / pairs, pair = at % pairs;
+    float* first = x + static_cast<int64_t>(head) * args.head_stride + (args.half ? pair : 2 * pair);
+    float* second = first + (args.half ? pairs : 1);
+    const float cos = args.cos[table_row + pair], sin = args.sin[table_row + pair];
+    const float a = *first, b = *second;
+    *first = a * cos - b * sin;
+    *second = b * cos + a * sin;
+  }
+}
+
+unsigned blocks(int64_t rows) { return static_cast<unsigned>(rows); }
+float* f32(const Mat& x) { return static_cast<float*>(x.data); }
+bool nothing(const Mat& x) { return x.rows == 0 || x.cols == 0; }
+unsigned threads_for(int64_t cols) {
+  return cols >= kThreads ? kThreads : static_cast<unsigned>(ceil_div(cols, kWarp) * kWarp);
+}
+
+}  // namespace
+
+void embed(const int32_t* ids, const Mat& table, const Mat& out, cudaStream_t stream) {
+  if (nothing(out)) return;
+  with_num(table.num, table.data, [&](const auto* data) {
+    embed_kernel<<<blocks(out.rows), threads_for(out.cols), 0, stream>>>(
+        ids, data, table.rows, table.stride, f32(out), out.stride, out.cols);
+  });
+}
+
+void rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const Mat& out,
+              cudaStream_t stream) {
+  if (nothing(x)) return;
+  const unsigned count = blocks(norm_blocks(x.rows, x.cols));
+  with_num(weight_num, weight, [&](const auto* w) {
+    if (x.cols <= kWarpRow) {
+      norm_by_warp<<<count, kThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.rows,
+                                                   x.cols);
+    } else {
+      norm_by_block<<<count, kThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.cols);
+    }
+  });
+}
+
+void add(const Mat& x, const Mat& y, cudaStream_t stream) {
+  if (nothing(x)) return;
+  add_kernel<<<blocks(x.rows), threads_for(x.cols), 0, stream>>>(f32(x), x.stride, f32(y), y.stride, x.cols);
+}
+
+void add_bias(const Mat& x, const void* bias, Num num, cudaStream_t stream) {
+  if (nothing(x)) return;
+  with_num(num, bias, [&](const auto* b) {
+    bias_kernel<<<blocks(x.rows), threads_for(x.cols), 0, stream>>>(f32(x), x.stride, b, x.cols);
+  });
+}
+
+void silu_mul(const Mat& gate, const Mat& up, const Mat& out, cudaStream_t stream) {
+  if (nothing(out)) return;
+  silu_mul_kernel<<<blocks(out.rows), threads_for(out.cols), 0, stream>>>(
+      f32(gate), gate.stride, f32(up), up.stride, f32(out), out.stride, out.cols);
+}
+
+void sigmoid_mul(const Mat& x, const Mat& gate, cudaStream_t stream) {
+  if (nothing(x)) return;
+  sigmoid_mul_kernel<<<blocks(x.rows), threads_for(x.cols), 0, stream>>>(f32(x), x.stride, f32(gate),
+                                                                         gate.stride, x.cols, gate.cols == 1);
+}
+
+void zero_rows(const Mat& x, cudaStream_t stream) {
+  if (nothing(x)) return;
+  zero_kernel<<<blocks(x.rows), threads_for(x.cols), 0, stream>>>(f32(x), x.stride, x.cols);
+}
+
+void copy_rows(const Sources& from, const RowMoves& moves, const Mat& out, cudaStream_t stream) {
+  if (moves.count == 0 || out.cols == 0) return;
+  bool whole = whole_pieces(out.data, out.stride) && out.cols % 4 == 0;
+  for (int source = 0; source < from.count; ++source)
+    whole = whole && whole_pieces(from.data[source], from.stride[source]);
+  copy_rows_kernel<<<blocks(moves.count), threads_for(whole ? out.cols / 4 : out.cols), 0, stream>>>(
+      from, moves, f32(out), out.stride, out.cols, whole);
+}
+
+void sum_rows(const Sources& addends, const RowMoves& moves, const Mat& out, cudaStream_t stream) {
+  if (moves.count == 0 || out.cols == 0) return;
+  sum_rows_kernel<<<blocks(moves.count), threads_for(out.cols), 0, stream>>>(addends, moves, f32(out),
+                                                                             out.stride, out.cols);
+}
+
+void sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,
+                  const Mat& out, cudaStream_t stream) {
+  if (nothing(out)) return;
+  with_num(weight_num, weight, [&](const auto* w) {
+    sum_add_norm_kernel<<<blocks(out.rows), kThreads, 0, stream>>>(
+        addends, f32(residual), residual.stride, w, eps, f32(out), out.stride, out.cols);
+  });
+}
+
+void store_rows(const Mat& x, const RowMoves& moves, const Mat& cache, cudaStream_t stream) {
+  if (moves.count == 0 || x.cols == 0) return;
+  with_num(cache.num, cache.data, [&](const auto* to) {
+    convert_rows_kernel<<<blocks(moves.count), threads_for(x.cols), 0, stream>>>(
+        static_cast<const float*>(x.data), x.stride, moves,
+        const_cast<std::remove_const_t<std::remove_pointer_t<decltype(to)>>*>(to), cache.stride, x.cols);
+  });
+}
+
+void load_rows(const Mat& cache, const RowMoves& moves, const Mat& out, cudaStream_t stream) {
+  if (moves.count == 0 || out.cols == 0) return;
+  with_num(cache.num, cache.data, [&](const auto* from) {
+    convert_rows_kernel<<<blocks(moves.count), threads_for(out.cols), 0, stream>>>(
+        from, cache.stride, moves, f32(out), out.stride, out.cols);
+  });
+}
+
+void to_bf16(const Mat& x, void* out, void* rest, cudaStream_t stream) {
+  if (nothing(x)) return;
+  to_bf16_kernel<<<blocks(x.rows), threads_for(x.cols), 0, stream>>>(
+      f32(x), x.stride, static_cast<__nv_bfloat16*>(out), static_cast<__nv_bfloat16*>(rest), x.cols);
+}
+
+void rope(const Rope& args, cudaStream_t stream) {
+  const int64_t pairs = static_cast<int64_t>(args.num_heads) * (args.dim / 2);
+  if (args.x.rows == 0 || pairs == 0) return;
+  rope_kernel<<<blocks(args.x.rows), threads_for(pairs), 0, stream>>>(args);
+}
+
+}  // namespace lockstep::kernels::cuda

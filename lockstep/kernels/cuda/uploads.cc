@@ -1,0 +1,52 @@
+#include "lockstep/kernels/cuda/uploads.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::kernels::cuda {
+
+Uploads::Uploads(const Gpu& gpu, size_t capacity) : gpu_(gpu), slots_(0) { allocate(capacity); }
+
+Uploads::~Uploads() { free_all(); }
+
+void Uploads::allocate(size_t capacity) {
+  gpu_.use();
+  void *pinned = nullptr, *device = nullptr;
+  expect_success(cudaMallocHost(&pinned, capacity), "cudaMallocHost");
+  pinned_ = static_cast<std::byte*>(pinned);
+  expect_success(cudaMalloc(&device, capacity), "cudaMalloc");
+  device_ = static_cast<std::byte*>(device);
+  slots_.forget(capacity);
+}
+
+void Uploads::free_all() {
+  if (pinned_ != nullptr) cudaFreeHost(pinned_);
+  if (device_ != nullptr) cudaFree(device_);
+  pinned_ = device_ = nullptr;
+}
+
+void Uploads::make_room(std::initializer_list<size_t> bytes) {
+  size_t needed = 0;
+  for (const size_t one : bytes) needed += UploadSlots::padded(one);
+  if (slots_.has_room(needed)) return;
+  gpu_.wait_idle();  // kernels may still read what is forgotten now
+  if (needed > slots_.capacity()) {
+    free_all();
+    allocate(std::max(2 * slots_.capacity(), needed));
+  } else {
+    slots_.forget(slots_.capacity());
+  }
+}
+
+const void* Uploads::put_bytes(const void* host, size_t bytes) {
+  const auto slot = slots_.find_or_take({static_cast<const char*>(host), bytes}, pinned_);
+  if (slot.is_new && bytes > 0) {
+    std::memcpy(pinned_ + slot.offset, host, bytes);
+    expect_success(cudaMemcpyAsync(device_ + slot.offset, pinned_ + slot.offset, bytes,
+                                   cudaMemcpyHostToDevice, gpu_.stream()),
+                   "upload");
+  }
+  return device_ + slot.offset;
+}
+
+}  // namespace lockstep::kernels::cuda

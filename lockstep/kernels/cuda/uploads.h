@@ -1,0 +1,69 @@
+#pragma once
+// Host arrays that kernels read (positions, rows, page tables, pointers), brought to the GPU once: content
+// that is still there is found by itself and not copied again, so the layers of a step share one copy without
+// anybody saying so.
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/kernels/cuda/gpu.h"
+
+namespace lockstep::kernels::cuda {
+
+// The arithmetic of the ring, without a GPU: where arrays go, and when everything is forgotten.
+class UploadSlots {
+ public:
+  explicit UploadSlots(size_t capacity) : capacity_(capacity) {}
+
+  static constexpr size_t kAlignment = 256;
+  static size_t padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  bool has_room(size_t padded_bytes) const { return used_ + padded_bytes <= capacity_; }
+  size_t capacity() const { return capacity_; }
+  void forget(size_t capacity);  // all slots are free again
+
+  struct Slot {
+    size_t offset = 0;
+    bool is_new = false;  // the caller copies the content there
+  };
+  // `stored` is what slots hold, from offset 0 on.
+  Slot find_or_take(std::string_view content, const std::byte* stored);
+
+ private:
+  struct Taken {
+    size_t offset = 0, bytes = 0;
+  };
+  size_t capacity_ = 0, used_ = 0;
+  std::unordered_multimap<size_t, Taken> taken_;  // by hash of the content
+};
+
+class Uploads {
+ public:
+  explicit Uploads(const Gpu& gpu, size_t capacity = size_t{8} << 20);
+  ~Uploads();
+  Uploads(const Uploads&) = delete;
+  Uploads& operator=(const Uploads&) = delete;
+
+  // Pointers stay good until the next make_room(); an op calls it once, with all that it will put.
+  void make_room(std::initializer_list<size_t> bytes);
+  template <class T>
+  const T* put(std::span<const T> host) {
+    return static_cast<const T*>(put_bytes(host.data(), host.size_bytes()));
+  }
+  template <class T>
+  const T* put_alone(std::span<const T> host) {
+    make_room({host.size_bytes()});
+    return put(host);
+  }
+
+ private:
+  const void* put_bytes(const void* host, size_t bytes);
+  void allocate(size_t capacity);
+  void free_all();
+
+  const Gpu& gpu_;
+  UploadSlots slots_;
+  std::byte *pinned_ = nullptr, *device_ = nullptr;
+};
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,39 @@
+#pragma once
+// From the op table's views and sequences to what launchers take. Host arithmetic only.
+#include <vector>
+
+#include "lockstep/kernels/cuda/launch.h"
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels::cuda {
+
+// A matrix as it lies; f32, bf16 or i32 (whose elements the launchers know to be that).
+Mat mat(const TensorView& view);
+Num num_of(const TensorView& view);
+// At most kMaxSources of [rows, cols] f32.
+Sources sources_of(std::span<const TensorView> views);
+
+Heads heads_of(const TensorView& cube);
+std::vector<StateSequence> state_sequences(std::span<const PagedSequence> sequences);
+
+// Every row of `pieces` by itself. One piece from source 0 needs no list: `listed` stays empty and the moves
+// say where it begins.
+struct MoveList {
+  RowMoves moves;               // `listed` is set once they are on the GPU
+  std::vector<RowMove> listed;  // empty: none needed
+};
+MoveList moves_of(std::span<const RowPiece> pieces);
+// New rows of sequences into the cache; tokens of a sequence out of it.
+std::vector<RowMove> store_moves(std::span<const PagedSequence> sequences, int page_size);
+std::vector<RowMove> load_moves(const PagedSequence& sequence, int page_size);
+
+// The rows of queries that sequences have, apart: one row alone, whose tokens may be split, and rows of
+// longer chunks.
+struct QueryRows {
+  std::vector<AttentionRow> single, chunked;
+  std::vector<int32_t> tables;  // page tables one behind the other
+  int64_t max_single_tokens = 0, max_chunked_tokens = 0;
+};
+QueryRows query_rows(std::span<const PagedSequence> sequences, int page_size);
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,122 @@
+// The golden checkpoints through the whole engine on a GPU, on one rank and on several that share it, against
+// the float32 references: products take their inputs as bf16 there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "lockstep/kernels/device.h"
+#include "tests/equivalence/configurations.h"
+#include "tests/equivalence/run_requests.h"
+#include "tests/golden/examples.h"
+
+namespace lockstep::test {
+namespace {
+
+constexpr double kRelative = 2e-2;     // ‖out − ref‖ / ‖ref‖ over all logits that the reference lists
+constexpr double kClearMargin = 0.25;  // between the reference's best two: then ours must be the same
+
+struct Sums {
+  double difference = 0, size = 0;
+  void add(double out, double reference) {
+    difference += (out - reference) * (out - reference);
+    size += reference * reference;
+  }
+  double relative() const { return std::sqrt(difference / size); }
+};
+
+// Of an id that is listed; a logit that is not is a failure.
+void add_position(const Example& example, const runtime::PromptScores& scores, size_t position, Sums& sums) {
+  const auto& ids = scores.top_ids[position];
+  const auto& logits = scores.top_logits[position];
+  for (size_t n = 0; n < example.top_ids[position].size(); ++n) {
+    const auto at = std::find(ids.begin(), ids.end(), example.top_ids[position][n]);
+    ASSERT_NE(at, ids.end()) << "token " << example.top_ids[position][n] << " of position " << position;
+    sums.add(static_cast<double>(logits[static_cast<size_t>(at - ids.begin())]),
+             example.top_logits[position][n]);
+  }
+  const auto& listed = example.top_logits[position];
+  if (listed.size() > 1 && listed[0] - listed[1] > kClearMargin) {
+    EXPECT_EQ(ids[0], example.top_ids[position][0]) << "position " << position;
+  }
+}
+
+void add_example(const Example& example, const Outcome& outcome, Sums& sums) {
+  ASSERT_EQ(outcome.error, "");
+  ASSERT_TRUE(outcome.scores.has_value());
+  const runtime::PromptScores& scores = *outcome.scores;
+  ASSERT_EQ(scores.top_ids.size(), example.input_ids.size());
+  for (size_t position = 0; position < scores.top_ids.size(); ++position)
+    add_position(example, scores, position, sums);
+  ASSERT_EQ(scores.last_logits.size(), example.last_logits.size());
+  for (size_t id = 0; id < scores.last_logits.size(); ++id)
+    sums.add(static_cast<double>(scores.last_logits[id]), example.last_logits[id]);
+}
+
+class GoldenOnGpu : public ::testing::TestWithParam<std::tuple<Golden, NamedFlags>> {
+ protected:
+  void SetUp() override {
+    const auto facts = kernels::device_facts(kernels::Device::kCuda);
+    if (!facts) GTEST_SKIP() << facts.error().message;
+  }
+};
+
+TEST_P(GoldenOnGpu, LogitsAreLikeTheReference) {
+  const auto& [golden, named] = GetParam();
+  const auto examples = read_examples(golden);
+  const auto engine = start({.model_directory = repository(golden.model),
+                             .parallel = named.flags,
+                             .max_total_tokens = 4096,
+                             .device = kernels::Device::kCuda});
+  std::vector<runtime::Request> requests;
+  for (const Example& example : examples) {
+    runtime::Request request = greedy(example.input_ids, static_cast<int>(example.greedy_ids.size()));
+    request.ignore_eos = true;
+    request.prompt_top_logits = 64;  // rounding may change their order
+    requests.push_back(std::move(request));
+  }
+  const auto outcomes = run_all(*engine, requests);
+  Sums sums;
+  for (size_t at = 0; at < examples.size(); ++at) {
+    SCOPED_TRACE("example " + std::to_string(at));
+    add_example(examples[at], outcomes[at], sums);
+    EXPECT_EQ(outcomes[at].ids.size(), examples[at].greedy_ids.size());
+  }
+  EXPECT_LE(sums.relative(), kRelative);
+  std::cout << "relative error " << sums.relative() << "\n";
+}
+
+[[maybe_unused]] void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.model; }
+[[maybe_unused]] void PrintTo(const NamedFlags& named, std::ostream* out) { *out << named.name; }
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Golden, NamedFlags>>& info) {
+  std::string model = std::get<0>(info.param).model;
+  model = model.substr(model.rfind('/') + 1);
+  std::replace(model.begin(), model.end(), '-', '_');
+  return model + "_" + std::get<1>(info.param).name;
+}
+
+// One rank, and worlds of two and four with every kind of exchange.
+std::vector<NamedFlags> some(std::vector<NamedFlags> all) {
+  std::erase_if(all, [](const NamedFlags& named) { return named.flags.tp_size.value_or(1) > 4; });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Checkpoints, GoldenOnGpu,
+    ::testing::Combine(
+        ::testing::Values(golden("deepseek-v3"), golden("deepseek-v3-yarn"), golden("qwen3-moe"),
+                          golden("glm4-moe"), golden("qwen3-moe-variant"), golden("glm4-moe-variant"),
+                          Golden{"models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json"}),
+        ::testing::ValuesIn(some(all_configurations()))),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(Dense, GoldenOnGpu,
+                         ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3"),
+                                                              golden("llama-variant")),
+                                            ::testing::ValuesIn(some(dense_configurations()))),
+                         name_of);
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,162 @@
+// What the CUDA backend decides on the host: how work is cut, where uploads go, how rows are listed. No GPU
+// needed.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lockstep/kernels/cuda/cuda_kernels.h"
+#include "lockstep/kernels/cuda/dense.h"
+#include "lockstep/kernels/cuda/geometry.h"
+#include "lockstep/kernels/cuda/uploads.h"
+#include "lockstep/kernels/cuda/views.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+TEST(Geometry, BlocksCoverAllRows) {
+  EXPECT_EQ(ceil_div(0, 8), 0);
+  EXPECT_EQ(ceil_div(1, 8), 1);
+  EXPECT_EQ(ceil_div(8, 8), 1);
+  EXPECT_EQ(ceil_div(9, 8), 2);
+  EXPECT_EQ(norm_blocks(9, 128), 2);  // eight warps a block, a warp a row
+  EXPECT_EQ(norm_blocks(9, 512), 2);
+  EXPECT_EQ(norm_blocks(9, 513), 9);
+}
+
+TEST(Geometry, SplitsDependOnTheContextAlone) {
+  EXPECT_EQ(num_splits(0), 1);
+  EXPECT_EQ(num_splits(1), 1);
+  EXPECT_EQ(num_splits(256), 1);
+  EXPECT_EQ(num_splits(257), 2);
+  EXPECT_EQ(num_splits(131072), 512);
+  EXPECT_EQ(attention_scratch_floats(3, 4, 128, 1), 0);
+  EXPECT_EQ(attention_scratch_floats(3, 4, 128, 2), 3 * 4 * 2 * 130);
+  EXPECT_EQ(head_tiles_of_group(1), 1);
+  EXPECT_EQ(head_tiles_of_group(8), 1);
+  EXPECT_EQ(head_tiles_of_group(128), 16);
+}
+
+TEST(Geometry, ExpertsOnTensorCoresNeedWholeSteps) {
+  EXPECT_TRUE(experts_fit_tensor_cores(2048, 768));
+  EXPECT_FALSE(experts_fit_tensor_cores(2048, 24));
+  EXPECT_FALSE(experts_fit_tensor_cores(40, 64));
+  EXPECT_FALSE(experts_fit_tensor_cores(2048, 0));
+  EXPECT_EQ(expert_rows_a_pass(8, 128), 8);
+  EXPECT_EQ(expert_rows_a_pass(1024, 128), 16);
+  EXPECT_EQ(expert_rows_a_pass(65536, 128), 32);
+  EXPECT_EQ(expert_passes_at_once(8, 128), 1);
+  EXPECT_EQ(expert_passes_at_once(65536, 128), 8);
+  EXPECT_EQ(expert_passes_at_once(0, 0), 1);
+}
+
+TEST(UploadSlots, ContentThatIsStillThereIsFound) {
+  UploadSlots slots(4096);
+  std::vector<std::byte> stored(4096);
+  const auto put = [&](std::string_view content) {
+    const auto slot = slots.find_or_take(content, stored.data());
+    if (slot.is_new) std::memcpy(stored.data() + slot.offset, content.data(), content.size());
+    return slot;
+  };
+  const auto first = put("positions"), second = put("page tables");
+  EXPECT_TRUE(first.is_new);
+  EXPECT_TRUE(second.is_new);
+  EXPECT_EQ(second.offset - first.offset, UploadSlots::kAlignment);
+  EXPECT_FALSE(put("positions").is_new);
+  EXPECT_EQ(put("positions").offset, first.offset);
+  EXPECT_TRUE(put("position").is_new);  // a prefix is other content
+  slots.forget(4096);
+  EXPECT_TRUE(put("positions").is_new);
+}
+
+TEST(UploadSlots, RoomIsCountedInWholeSlots) {
+  UploadSlots slots(512);
+  EXPECT_EQ(UploadSlots::padded(1), 256u);
+  EXPECT_EQ(UploadSlots::padded(256), 256u);
+  EXPECT_TRUE(slots.has_room(512));
+  EXPECT_FALSE(slots.has_room(513));
+  std::vector<std::byte> stored(512);
+  slots.find_or_take("a", stored.data());
+  EXPECT_FALSE(slots.has_room(512));
+  const std::string long_text(257, 'x');
+  EXPECT_THROW(slots.find_or_take(long_text, stored.data()), Fatal);
+}
+
+TEST(Moves, OnePieceNeedsNoList) {
+  const std::vector<RowPiece> one = {{.src_row = 3, .dst_row = 5, .num_rows = 7}};
+  const MoveList list = moves_of(one);
+  EXPECT_TRUE(list.listed.empty());
+  EXPECT_EQ(list.moves.count, 7);
+  EXPECT_EQ(list.moves.first, 3);
+  EXPECT_EQ(list.moves.first_out, 5);
+  EXPECT_EQ(moves_of({}).moves.count, 0);
+}
+
+TEST(Moves, SeveralPiecesAreListedRowByRow) {
+  const std::vector<RowPiece> two = {{.source = 1, .src_row = 4, .dst_row = 0, .num_rows = 2},
+                                     {.source = 0, .src_row = 0, .dst_row = 2, .num_rows = 1}};
+  const MoveList list = moves_of(two);
+  ASSERT_EQ(list.listed.size(), 3u);
+  EXPECT_EQ(list.listed[1].source, 1);
+  EXPECT_EQ(list.listed[1].src, 5);
+  EXPECT_EQ(list.listed[1].dst, 1);
+  EXPECT_EQ(list.listed[2].dst, 2);
+}
+
+TEST(Moves, TokensLieInTheirPages) {
+  const std::vector<int32_t> table = {7, 2};
+  const PagedSequence sequence{.page_table = table, .first_row = 10, .num_rows = 2, .context = 5};
+  const auto stored = store_moves({&sequence, 1}, 4);
+  ASSERT_EQ(stored.size(), 2u);
+  EXPECT_EQ(stored[0].src, 10);
+  EXPECT_EQ(stored[0].dst, 7 * 4 + 3);
+  EXPECT_EQ(stored[1].dst, 2 * 4);
+  const auto loaded = load_moves(sequence, 4);
+  ASSERT_EQ(loaded.size(), 5u);
+  EXPECT_EQ(loaded[4].src, 8);
+  EXPECT_EQ(loaded[4].dst, 4);
+}
+
+TEST(Moves, QueriesOfOneRowAreApartFromChunks) {
+  const std::vector<int32_t> long_table = {0, 1, 2}, short_table = {3};
+  const std::vector<PagedSequence> sequences = {
+      {.page_table = long_table, .first_row = 0, .num_rows = 2, .context = 10},
+      {.page_table = short_table, .first_row = 2, .num_rows = 1, .context = 4}};
+  const QueryRows rows = query_rows(sequences, 4);
+  ASSERT_EQ(rows.chunked.size(), 2u);
+  ASSERT_EQ(rows.single.size(), 1u);
+  EXPECT_EQ(rows.chunked[0].tokens, 9);
+  EXPECT_EQ(rows.chunked[1].tokens, 10);
+  EXPECT_EQ(rows.single[0].row, 2);
+  EXPECT_EQ(rows.single[0].table, 3);
+  EXPECT_EQ(rows.tables, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(rows.max_single_tokens, 4);
+}
+
+TEST(Views, MoreSourcesThanAKernelTakesAreABug) {
+  float value = 0;
+  const std::vector<TensorView> many(kMaxSources + 1, view_of(&value, {1, 1}));
+  EXPECT_THROW(sources_of(many), Fatal);
+  EXPECT_EQ(sources_of(std::span(many).first(kMaxSources)).count, kMaxSources);
+}
+
+TEST(Views, AlignmentIsAPowerOfTwoUpTo256) {
+  alignas(512) std::byte memory[1024];
+  EXPECT_EQ(alignment_of(memory), 256u);
+  EXPECT_EQ(alignment_of(memory + 48), 16u);
+  EXPECT_EQ(alignment_of(memory + 2), 2u);
+}
+
+// On a machine without a GPU the answer is an error that names the flag, not a crash.
+TEST(Device, WithoutAGpuTheFlagIsRefused) {
+  const auto facts = device_facts();
+  if (facts.ok()) {
+    EXPECT_GE(facts->num_devices, 1);
+    EXPECT_GT(facts->memory_bytes, 1e9);
+  } else {
+    EXPECT_EQ(facts.error().field, "--device");
+    EXPECT_THROW(make_kernels(0), Fatal);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cuda
