@@ -112,6 +112,14 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::ValuesIn(some(all_configurations()))),
     name_of);
 
+INSTANTIATE_TEST_SUITE_P(
+    DeltaNet, GoldenOnGpu,
+    ::testing::Combine(::testing::Values(golden("qwen3.5-moe"), golden("qwen3-next"),
+                                         Golden{"models/tutor-qwen3.5-moe",
+                                                "tests/golden/tutor-qwen3.5-moe/golden.json"}),
+                       ::testing::ValuesIn(some(all_configurations()))),
+    name_of);
+
 INSTANTIATE_TEST_SUITE_P(Dense, GoldenOnGpu,
                          ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3"),
                                                               golden("llama-variant")),

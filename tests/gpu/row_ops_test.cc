@@ -68,6 +68,96 @@ TEST_F(RowOps, AddAndSiluMul) {
   }
 }
 
+TEST_F(RowOps, SigmoidMulByValueAndByRow) {
+  for (const auto& [rows, cols, gap] : kSizes)
+    for (const int64_t gates : {cols, int64_t{1}}) {
+      Matrix x = Matrix::drawn(4, rows, cols, gap), expected = x, gate = Matrix::drawn(5, rows, gates, 3);
+      reference().sigmoid_mul({.x = expected.view(), .gate = gate.view()});
+      SigmoidMulArgs args{.x = x.view(), .gate = gate.view()};
+      HostViews(gpu()).run({&args.x, &args.gate}, [&](Kernels& kernels) { kernels.sigmoid_mul(args); });
+      expect_close(x, expected, kFloat);
+    }
+}
+
+// Two sequences, one that starts and one that goes on; rows 0 and 12 are padding.
+TEST_F(RowOps, LayersThatKeepAStateASequence) {
+  constexpr int64_t kRows = 13, kChannels = 40, kTaps = 4, kSlots = 3;
+  const std::vector<PagedSequence> sequences = {{.first_row = 1, .num_rows = 9, .context = 9, .slot = 2},
+                                                {.first_row = 10, .num_rows = 2, .context = 30, .slot = 0}};
+  Matrix x = Matrix::drawn(80, kRows, kChannels), weight = Matrix::drawn(81, kTaps, kChannels);
+  Matrix state = Matrix::drawn(82, kSlots * (kTaps - 1), kChannels), expected_state = state;
+  Matrix out(kRows, kChannels), expected(kRows, kChannels);
+  const auto windows = [](Matrix& of) {
+    return view_of(of.view().data, DType::kF32, {kSlots, kTaps - 1, kChannels});
+  };
+  CausalConvArgs conv{.x = x.view(),
+                      .weight = weight.view(),
+                      .sequences = sequences,
+                      .state = windows(expected_state),
+                      .out = expected.view()};
+  reference().causal_conv(conv);
+  conv.state = windows(state);
+  conv.out = out.view();
+  HostViews(gpu()).run({&conv.x, &conv.weight, &conv.state, &conv.out},
+                       [&](Kernels& kernels) { kernels.causal_conv(conv); });
+  expect_close(out, expected, kFloat);
+  expect_close(state, expected_state, 0);
+
+  Matrix heads = Matrix::drawn(83, kRows, 5 * 24, 8), normed = heads;
+  reference().l2_norm({.x = normed.cube(5), .eps = 1e-6f, .scale = 0.4f});
+  L2NormArgs norm{.x = heads.cube(5), .eps = 1e-6f, .scale = 0.4f};
+  HostViews(gpu()).run({&norm.x}, [&](Kernels& kernels) { kernels.l2_norm(norm); });
+  expect_close(heads, normed, kFloat);
+}
+
+TEST_F(RowOps, GatedDeltaRule) {
+  constexpr int64_t kRows = 13, kKeys = 3, kHeads = 5, kKey = 24, kValue = 40, kSlots = 3;
+  const std::vector<PagedSequence> sequences = {{.first_row = 1, .num_rows = 9, .context = 9, .slot = 2},
+                                                {.first_row = 10, .num_rows = 2, .context = 30, .slot = 0}};
+  Matrix a = Matrix::drawn(90, kRows, kHeads), b = Matrix::drawn(91, kRows, kHeads), decay(kRows, kHeads);
+  Matrix beta(kRows, kHeads), expected_decay(kRows, kHeads), expected_beta(kRows, kHeads);
+  Weight a_log(Matrix::drawn(92, 1, kHeads), DType::kBF16), bias(Matrix::drawn(93, 1, kHeads), DType::kF32);
+  DeltaGatesArgs gates{.a = a.view(),
+                       .b = b.view(),
+                       .a_log = view_of(a_log.view().data, DType::kBF16, {kHeads}),
+                       .dt_bias = view_of(bias.view().data, DType::kF32, {kHeads}),
+                       .decay = expected_decay.view(),
+                       .beta = expected_beta.view()};
+  reference().delta_gates(gates);
+  gates.decay = decay.view();
+  gates.beta = beta.view();
+  HostViews(gpu()).run({&gates.a, &gates.b, &gates.a_log, &gates.dt_bias, &gates.decay, &gates.beta},
+                       [&](Kernels& kernels) { kernels.delta_gates(gates); });
+  expect_close(decay, expected_decay, kFloat);
+  expect_close(beta, expected_beta, kFloat);
+
+  Matrix q = Matrix::drawn(94, kRows, kKeys * kKey), k = Matrix::drawn(95, kRows, kKeys * kKey);
+  Matrix v = Matrix::drawn(96, kRows, kHeads * kValue), out(kRows, kHeads * kValue),
+         expected(kRows, kHeads * kValue);
+  reference().l2_norm({.x = k.cube(kKeys)});
+  Matrix state = Matrix::drawn(97, kSlots * kHeads * kKey, kValue), expected_state = state;
+  const auto states = [](Matrix& of) {
+    return view_of(of.view().data, DType::kF32, {kSlots, kHeads, kKey, kValue});
+  };
+  GatedDeltaArgs args{.q = q.cube(kKeys),
+                      .k = k.cube(kKeys),
+                      .v = v.cube(kHeads),
+                      .decay = decay.view(),
+                      .beta = beta.view(),
+                      .sequences = sequences,
+                      .group = 2,
+                      .first_in_group = 1,
+                      .state = states(expected_state),
+                      .out = expected.cube(kHeads)};
+  reference().gated_delta(args);
+  args.state = states(state);
+  args.out = out.cube(kHeads);
+  HostViews(gpu()).run({&args.q, &args.k, &args.v, &args.decay, &args.beta, &args.state, &args.out},
+                       [&](Kernels& kernels) { kernels.gated_delta(args); });
+  expect_close(out, expected, kFloat);
+  expect_close(state, expected_state, kFloat);
+}
+
 TEST_F(RowOps, RopeTurnsTheNamedPartOfEveryHead) {
   constexpr int kHeads = 5, kStride = 24, kOffset = 6, kDim = 12;
   for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalf})
