@@ -93,7 +93,7 @@ TEST_P(GoldenOnGpu, LogitsAreLikeTheReference) {
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Golden, NamedFlags>>& info) {
   std::string model = std::get<0>(info.param).model;
   model = model.substr(model.rfind('/') + 1);
-  std::replace(model.begin(), model.end(), '-', '_');
+  std::replace_if(model.begin(), model.end(), [](char c) { return c == '-' || c == '.'; }, '_');
   return model + "_" + std::get<1>(info.param).name;
 }
 
