@@ -86,6 +86,17 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
           {"cpu", runtime::Device::kCpu}, {"cuda", runtime::Device::kCuda}}))
       ->default_str("cpu")
       ->group(kCapacity);
+  app.add_flag_function(
+         "--disable-cuda-graph", [&config](int64_t) { config.steps = runtime::Steps::kLaunched; },
+         "Launch every kernel of every step, also where a recorded step could be replayed")
+      ->group(kCapacity);
+  app.add_option(
+         "--product-inputs", config.product_inputs,
+         "What a GPU's products with bf16 weights make of their inputs: bf16, or whole (exact, slower)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::ProductInputs>{
+          {"bf16", runtime::ProductInputs::kRounded}, {"whole", runtime::ProductInputs::kWhole}}))
+      ->default_str("bf16")
+      ->group(kCapacity);
   app.add_option("--collective-timeout", config.deadline_seconds,
                  "Seconds that a rank waits for others before the engine gives up")
       ->capture_default_str()
@@ -144,6 +155,7 @@ struct CommandLine {
   Subcommand<GenerateCommand> generate;
   Subcommand<ScoreCommand> score;
   Subcommand<EvalCommand> eval;
+  Subcommand<BenchCommand> bench;
   Subcommand<PlanCommand> plan;
   Subcommand<VerifyCommand> verify;
 
@@ -162,6 +174,7 @@ struct CommandLine {
     add_generate();
     add_score();
     add_eval();
+    add_bench();
     add_plan();
     add_verify();
   }
@@ -244,6 +257,34 @@ struct CommandLine {
     add_json(sub, values.format);
   }
 
+  void add_bench() {
+    CLI::App& sub =
+        add(bench, "bench", "Measure how fast the engine decodes and takes prompts; the prompts are random");
+    BenchCommand& values = bench.values;
+    sub.get_option("--model")->required(false);
+    sub.add_option("--config", values.config_file, "A config.json, whose folder is the model");
+    sub.add_flag_function(
+        "--dummy-weights",
+        [&values](int64_t) { values.engine.weights = runtime::EngineConfig::Weights::kRandom; },
+        "Random numbers for weights: only the config is read");
+    sub.add_option("--batch", values.batches, "Requests that decode at once: 1,16,…")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 16));
+    sub.add_option("--context", values.context, "Tokens of prompt and output of a request that decodes")
+        ->capture_default_str()
+        ->check(CLI::Range(3, 1 << 24));
+    sub.add_option("--output", values.output, "Tokens that a request decodes")
+        ->capture_default_str()
+        ->check(CLI::Range(3, 1 << 20));
+    sub.add_option("--prompt-length", values.prompt, "Tokens of the prompt whose prefill is timed; 0: none")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1 << 24));
+    sub.add_option("--repeats", values.repeats, "Measurements of each, of which the median counts")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000));
+    add_json(sub, values.format);
+  }
+
   void add_plan() {
     CLI::App& sub = add(plan, "plan",
                         "Print what a configuration solves to and its communication plan; reads no weights");
@@ -269,6 +310,7 @@ struct CommandLine {
     if (generate.app->parsed()) return generate.values;
     if (score.app->parsed()) return score.values;
     if (eval.app->parsed()) return eval.values;
+    if (bench.app->parsed()) return bench.values;
     if (plan.app->parsed()) return plan.values;
     return verify.values;
   }

@@ -63,6 +63,17 @@ struct EvalCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
+// How fast the engine itself is, with random prompts.
+struct BenchCommand {
+  runtime::EngineConfig engine;
+  std::string config_file;  // a config.json instead of --model
+  std::vector<int> batches = {1, 16, 128};
+  int context = 512, output = 64;  // tokens of a request at its end, and those of them that are decoded
+  int prompt = 8192;               // tokens of the prompt whose prefill is timed; 0: none
+  int repeats = 3;                 // the median counts
+  OutputFormat format = OutputFormat::kText;
+};
+
 struct PlanCommand {
   runtime::EngineConfig engine;
   std::string machine = "cpu";  // or h200
@@ -76,13 +87,14 @@ struct VerifyCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
-using Command =
-    std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, PlanCommand, VerifyCommand>;
+using Command = std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, BenchCommand,
+                             PlanCommand, VerifyCommand>;
 
 int run(const ServeCommand& command);
 int run(const GenerateCommand& command);
 int run(const ScoreCommand& command);
 int run(const EvalCommand& command);
+int run(const BenchCommand& command);
 int run(const PlanCommand& command);
 int run(const VerifyCommand& command);
 

@@ -14,8 +14,8 @@ Result<DeviceFacts> device_facts(Device device) {
                                      static_cast<double>(sysconf(_SC_PAGESIZE))};
 }
 
-std::unique_ptr<Kernels> make_kernels(Device device, int rank) {
-  return device == Device::kCuda ? cuda::make_kernels(rank) : make_cpu_kernels();
+std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank) {
+  return choice.device == Device::kCuda ? cuda::make_kernels(choice, rank) : make_cpu_kernels();
 }
 
 }  // namespace lockstep::kernels

@@ -8,6 +8,11 @@
 namespace lockstep::kernels {
 
 enum class Device : uint8_t { kCpu, kCuda };
+// What a device's products make of float32 inputs where the weight is bf16. The CPU always takes them whole.
+enum class ProductInputs : uint8_t {
+  kRounded,  // to bf16: what tensor cores multiply
+  kWhole,    // in two bf16 parts, experts in float32: exact, and slower
+};
 std::string_view name_of(Device device);
 
 // What the ranks of one process have together.
@@ -18,8 +23,17 @@ struct DeviceFacts {
 // The error says why the device cannot be used here.
 Result<DeviceFacts> device_facts(Device device);
 
+enum class Steps : uint8_t {
+  kRecorded,  // what a step launches is recorded and launched at once when such a step comes again
+  kLaunched,  // one kernel after the other
+};
+struct DeviceChoice {
+  Device device = Device::kCpu;
+  ProductInputs product_inputs = ProductInputs::kRounded;
+  Steps steps = Steps::kRecorded;
+};
 // The kernels of one rank. Ranks take the devices in turn; several may share one. Fatal where device_facts()
 // gives an error.
-std::unique_ptr<Kernels> make_kernels(Device device, int rank);
+std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank);
 
 }  // namespace lockstep::kernels

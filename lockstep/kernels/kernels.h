@@ -11,6 +11,7 @@
 //   that begin
 //     at a cache line (64 bytes) are read fastest, by up to a fifth.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -207,6 +208,13 @@ class Kernels {
   virtual void sum_add_norm(SumAddNormArgs&) = 0;
   virtual void place_slots(const PlaceSlotsArgs&) = 0;
   virtual void pull_weighted(const PullWeightedArgs&) = 0;
+
+  // Runs `body`, the ops of one step. Where a step with this key has run before, a device may launch what it
+  // recorded then at once; `body` may run twice for that.
+  virtual void step(uint64_t key, const std::function<void()>& body) {
+    static_cast<void>(key);
+    body();
+  }
 
   // Where the views of these kernels lie.
   virtual const Memory& memory() { return host_memory(); }

@@ -9,7 +9,7 @@ Result<DeviceFacts> device_facts() {
                           "the preset cuda, or use --device cpu");
 }
 
-std::unique_ptr<Kernels> make_kernels(int rank) {
+std::unique_ptr<Kernels> make_kernels(const DeviceChoice&, int rank) {
   throw Fatal(fmt::format("rank {} has no CUDA: {}", rank, device_facts().error().message));
 }
 

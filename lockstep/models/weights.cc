@@ -59,8 +59,8 @@ std::byte* PlacedWeights::room_for(size_t bytes) {
   return found;
 }
 
-TensorView WeightReader::take(const std::string& name, std::vector<int64_t> shape) {
-  const auto found = checkpoint_.find(name);
+TensorView WeightReader::take(const std::string& name, std::vector<int64_t> shape, DType expected) {
+  const auto found = checkpoint_.find(name, shape, expected);
   if (!found) {
     problems_.push_back(fmt::format("{} is missing", name));
     return {};
@@ -100,7 +100,7 @@ TensorView WeightReader::vector_part(const std::string& name, int64_t size, Rang
 }
 
 TensorView WeightReader::f32_vector(const std::string& name, int64_t size) {
-  const TensorView found = take(name, {size});
+  const TensorView found = take(name, {size}, DType::kF32);
   if (found.data == nullptr || found.dtype == DType::kF32) return place(found);
   problems_.push_back(fmt::format("{} is {}, handled is f32", name, name_of(found.dtype)));
   return {};

@@ -74,7 +74,7 @@ class WeightReader {
   std::shared_ptr<const PlacedWeights> placed() const { return placed_; }
 
  private:
-  TensorView take(const std::string& name, std::vector<int64_t> shape);
+  TensorView take(const std::string& name, std::vector<int64_t> shape, DType expected = DType::kBF16);
   TensorView place(const TensorView& weight) { return placed_->place(weight); }
   const Checkpoint& checkpoint_;
   std::shared_ptr<PlacedWeights> placed_;

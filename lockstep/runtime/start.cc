@@ -207,28 +207,35 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
                          .context_length = planned.model.context_length};
   if (const Status status = check_limits(limits); !status) return status.error();
 
-  auto checkpoint = Checkpoint::open(config.model_directory);
+  auto checkpoint = config.weights == EngineConfig::Weights::kRandom
+                        ? Result<Checkpoint>(Checkpoint::random())
+                        : Checkpoint::open(config.model_directory);
   if (!checkpoint) return checkpoint.error();
-  say(fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
+  if (config.weights == EngineConfig::Weights::kRandom) {
+    say("takes random numbers for weights");
+  } else {
+    say(fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
+  }
   for (const std::string& line : described->description->left_aside(*checkpoint)) say(line);
   EngineParts parts{.model = planned.model,
                     .limits = limits,
                     .plan_text = plan_text(planned),
                     .plan_json = plan_json(planned),
                     .num_valid_tokens = config.num_valid_tokens};
-  auto executor = make_rank_executor({.plans = std::make_shared<planning::Plans>(planned.plans),
-                                      .stages = planned.configuration.stages,
-                                      .shape = limits.shape,
-                                      .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
-                                      .description = described->description,
-                                      .options = {.vocab = planned.model.vocab,
-                                                  .hidden = planned.shape.hidden,
-                                                  .page_size = limits.page_size,
-                                                  .pages_per_replica = limits.pages_per_replica,
-                                                  .cache_dtype = dtype_of(config.cache_type),
-                                                  .device = config.device,
-                                                  .deadline = std::chrono::milliseconds(static_cast<int64_t>(
-                                                      config.deadline_seconds * 1000))}});
+  auto executor = make_rank_executor(
+      {.plans = std::make_shared<planning::Plans>(planned.plans),
+       .stages = planned.configuration.stages,
+       .shape = limits.shape,
+       .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
+       .description = described->description,
+       .options = {
+           .vocab = planned.model.vocab,
+           .hidden = planned.shape.hidden,
+           .page_size = limits.page_size,
+           .pages_per_replica = limits.pages_per_replica,
+           .cache_dtype = dtype_of(config.cache_type),
+           .device = {config.device, config.product_inputs, config.steps},
+           .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000))}});
   if (!executor) return executor.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
   if (const int64_t bytes = most_cache_bytes(*described, config.cache_type).per_sequence; bytes > 0)

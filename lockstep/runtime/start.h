@@ -13,6 +13,8 @@ namespace lockstep::runtime {
 
 enum class CacheType : uint8_t { kF32, kBF16 };
 using kernels::Device;
+using kernels::ProductInputs;
+using kernels::Steps;
 
 struct EngineConfig {
   std::string model_directory;
@@ -23,10 +25,13 @@ struct EngineConfig {
   double mem_fraction_static = 0.4;  // --mem-fraction-static: of the device's memory, for all caches together
   int page_size = 16;                // --page-size, tokens
   int max_queued_requests = 1024;    // --max-queued-requests
-  CacheType cache_type = CacheType::kF32;  // --kv-cache-dtype
-  Device device = Device::kCpu;            // --device
-  int num_valid_tokens = 0;                // ids that the tokenizer knows; 0: all
-  double deadline_seconds = 60;            // of one wait between ranks
+  CacheType cache_type = CacheType::kF32;                  // --kv-cache-dtype
+  Device device = Device::kCpu;                            // --device
+  ProductInputs product_inputs = ProductInputs::kRounded;  // --product-inputs, of a GPU
+  Steps steps = Steps::kRecorded;                          // --disable-cuda-graph: kLaunched
+  enum class Weights : uint8_t { kCheckpoint, kRandom } weights = Weights::kCheckpoint;  // --dummy-weights
+  int num_valid_tokens = 0;      // ids that the tokenizer knows; 0: all
+  double deadline_seconds = 60;  // of one wait between ranks
 };
 
 // One line about what is being done, for people; may be empty.

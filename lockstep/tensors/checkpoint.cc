@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -120,6 +121,43 @@ Result<Shard> open_shard(const Path& path) {
   return Shard{std::move(file).value(), std::move(header).value()};
 }
 
+// Numbers between -1/32 and 1/32, as weights are.
+class RandomNumbers {
+ public:
+  // `elements` of the dtype at an address that no earlier call gave.
+  void* take(int64_t elements, DType dtype) {
+    const std::scoped_lock lock(mutex_);
+    const size_t bytes = static_cast<size_t>(elements) * size_of(dtype);
+    auto& blocks = dtype == DType::kF32 ? f32_ : bf16_;
+    if (blocks.empty() || blocks.back().size() < bytes + kShifts)
+      blocks.push_back(made(bytes + kShifts, dtype));
+    next_ = (next_ + kStep) % kShifts;
+    return blocks.back().data() + next_;
+  }
+
+ private:
+  static constexpr size_t kShifts = size_t{64} << 20, kStep = 256;
+  static std::vector<std::byte> made(size_t bytes, DType dtype) {
+    std::vector<std::byte> block(bytes);
+    uint64_t state = 0x9e3779b97f4a7c15;
+    for (size_t at = 0; at + size_of(dtype) <= bytes; at += size_of(dtype)) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const float value = (static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1) / 32;
+      const BF16 rounded = to_bf16(value);
+      if (dtype == DType::kF32) {
+        std::memcpy(block.data() + at, &value, sizeof(value));
+      } else {
+        std::memcpy(block.data() + at, &rounded, sizeof(rounded));
+      }
+    }
+    return block;
+  }
+
+  std::mutex mutex_;
+  std::deque<std::vector<std::byte>> bf16_, f32_;
+  size_t next_ = 0;
+};
+
 }  // namespace
 
 struct Checkpoint::Impl {
@@ -128,6 +166,7 @@ struct Checkpoint::Impl {
     const char* data = nullptr;
   };
 
+  std::unique_ptr<RandomNumbers> random;  // instead of all below
   Path directory;
   std::map<std::string, Shard> shards;  // by file name; a map, so that entries stay where they are
   std::map<std::string, Place, std::less<>> places;
@@ -209,6 +248,30 @@ Result<Checkpoint> Checkpoint::open(const Path& directory) {
   const Status status = is_single ? impl->open_single() : impl->open_shards();
   if (!status.ok()) return status.error();
   return Checkpoint(std::move(impl));
+}
+
+Checkpoint Checkpoint::random() {
+  auto impl = std::make_unique<Impl>();
+  impl->directory = "random weights";
+  impl->random = std::make_unique<RandomNumbers>();
+  return Checkpoint(std::move(impl));
+}
+
+Result<TensorView> Checkpoint::find(std::string_view name, std::span<const int64_t> shape,
+                                    DType dtype) const {
+  if (impl_->random == nullptr) return find(name);
+  TensorView view;
+  LOCKSTEP_CHECK_LE(shape.size(), view.shape.size());
+  view.dtype = dtype;
+  view.num_dims = static_cast<uint8_t>(shape.size());
+  int64_t stride = 1;
+  for (size_t dim = shape.size(); dim-- > 0;) {
+    view.shape[dim] = shape[dim];
+    view.stride[dim] = stride;
+    stride *= shape[dim];
+  }
+  view.data = impl_->random->take(view.num_elements(), dtype);
+  return view;
 }
 
 bool Checkpoint::has(std::string_view name) const { return impl_->places.contains(name); }

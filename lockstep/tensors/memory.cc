@@ -24,6 +24,7 @@ class HostMemory final : public Memory {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void download(void* to, const void* from, size_t bytes) const override { upload(to, from, bytes); }
+  const Memory& host_side() const override { return *this; }
   void zero(void* at, size_t bytes) const override {
     if (bytes > 0) std::memset(at, 0, bytes);
   }

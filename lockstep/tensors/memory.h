@@ -23,6 +23,8 @@ class Memory {
   virtual void upload(void* to, const void* from, size_t bytes) const = 0;
   virtual void download(void* to, const void* from, size_t bytes) const = 0;
   virtual void zero(void* at, size_t bytes) const = 0;
+  // Memory of the host from and to which copies are fastest; lives as long as this.
+  virtual const Memory& host_side() const = 0;
 };
 
 // One for all; may be used by many threads at once.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,9 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view head, uint64
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::filesystem::path& directory);
+  // Random numbers of every name and shape that is asked for, so that speed can be measured where there is no
+  // checkpoint. Tensors share memory: two may hold the same numbers, shifted.
+  static Checkpoint random();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
@@ -48,6 +52,9 @@ class Checkpoint {
   // kNotFound names the tensor and the folder; a tensor of more than 4 dimensions may be there but cannot be
   // viewed.
   Result<TensorView> find(std::string_view name) const;
+  // The same, saying what is expected, which a random checkpoint needs to know and a real one does not look
+  // at.
+  Result<TensorView> find(std::string_view name, std::span<const int64_t> shape, DType dtype) const;
   std::vector<std::string> names() const;  // sorted
   uint64_t total_bytes() const;
 

@@ -14,7 +14,10 @@
 namespace lockstep::test {
 namespace {
 
-constexpr double kRelative = 2e-2;     // ‖out − ref‖ / ‖ref‖ over all logits that the reference lists
+using enum kernels::ProductInputs;
+
+// The relative error ‖out − ref‖ / ‖ref‖ over all logits that the reference lists.
+constexpr double kRelativeRounded = 2e-2, kRelativeWhole = 2e-4;
 constexpr double kClearMargin = 0.25;  // between the reference's best two: then ours must be the same
 
 struct Sums {
@@ -54,7 +57,7 @@ void add_example(const Example& example, const Outcome& outcome, Sums& sums) {
     sums.add(static_cast<double>(scores.last_logits[id]), example.last_logits[id]);
 }
 
-class GoldenOnGpu : public ::testing::TestWithParam<std::tuple<Golden, NamedFlags>> {
+class GoldenOnGpu : public ::testing::TestWithParam<std::tuple<Golden, NamedFlags, kernels::ProductInputs>> {
  protected:
   void SetUp() override {
     const auto facts = kernels::device_facts(kernels::Device::kCuda);
@@ -63,12 +66,13 @@ class GoldenOnGpu : public ::testing::TestWithParam<std::tuple<Golden, NamedFlag
 };
 
 TEST_P(GoldenOnGpu, LogitsAreLikeTheReference) {
-  const auto& [golden, named] = GetParam();
+  const auto& [golden, named, inputs] = GetParam();
   const auto examples = read_examples(golden);
   const auto engine = start({.model_directory = repository(golden.model),
                              .parallel = named.flags,
                              .max_total_tokens = 4096,
-                             .device = kernels::Device::kCuda});
+                             .device = kernels::Device::kCuda,
+                             .product_inputs = inputs});
   std::vector<runtime::Request> requests;
   for (const Example& example : examples) {
     runtime::Request request = greedy(example.input_ids, static_cast<int>(example.greedy_ids.size()));
@@ -83,14 +87,15 @@ TEST_P(GoldenOnGpu, LogitsAreLikeTheReference) {
     add_example(examples[at], outcomes[at], sums);
     EXPECT_EQ(outcomes[at].ids.size(), examples[at].greedy_ids.size());
   }
-  EXPECT_LE(sums.relative(), kRelative);
+  EXPECT_LE(sums.relative(), inputs == kWhole ? kRelativeWhole : kRelativeRounded);
   std::cout << "relative error " << sums.relative() << "\n";
 }
 
 [[maybe_unused]] void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.model; }
 [[maybe_unused]] void PrintTo(const NamedFlags& named, std::ostream* out) { *out << named.name; }
 
-std::string name_of(const ::testing::TestParamInfo<std::tuple<Golden, NamedFlags>>& info) {
+std::string name_of(
+    const ::testing::TestParamInfo<std::tuple<Golden, NamedFlags, kernels::ProductInputs>>& info) {
   std::string model = std::get<0>(info.param).model;
   model = model.substr(model.rfind('/') + 1);
   std::replace_if(model.begin(), model.end(), [](char c) { return c == '-' || c == '.'; }, '_');
@@ -103,28 +108,41 @@ std::vector<NamedFlags> some(std::vector<NamedFlags> all) {
   return all;
 }
 
+// Rounding moves a router's sums. Where a checkpoint of random weights scores two experts of a token alike,
+// the choice falls otherwise and that token's logits are others: the variants, qwen3.5-moe and qwen3-next
+// have such tokens, and are compared with whole inputs only.
 INSTANTIATE_TEST_SUITE_P(
-    Checkpoints, GoldenOnGpu,
+    Rounded, GoldenOnGpu,
+    ::testing::Combine(
+        ::testing::Values(golden("deepseek-v3"), golden("deepseek-v3-yarn"), golden("qwen3-moe"),
+                          golden("glm4-moe"), golden("qwen3-moe-variant"),
+                          Golden{"models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json"},
+                          Golden{"models/tutor-qwen3.5-moe", "tests/golden/tutor-qwen3.5-moe/golden.json"}),
+        ::testing::ValuesIn(some(all_configurations())), ::testing::Values(kRounded)),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    RoundedDense, GoldenOnGpu,
+    ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3"), golden("llama-variant")),
+                       ::testing::ValuesIn(some(dense_configurations())), ::testing::Values(kRounded)),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Whole, GoldenOnGpu,
     ::testing::Combine(
         ::testing::Values(golden("deepseek-v3"), golden("deepseek-v3-yarn"), golden("qwen3-moe"),
                           golden("glm4-moe"), golden("qwen3-moe-variant"), golden("glm4-moe-variant"),
-                          Golden{"models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json"}),
-        ::testing::ValuesIn(some(all_configurations()))),
+                          golden("qwen3.5-moe"), golden("qwen3-next"),
+                          Golden{"models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json"},
+                          Golden{"models/tutor-qwen3.5-moe", "tests/golden/tutor-qwen3.5-moe/golden.json"}),
+        ::testing::ValuesIn(some(all_configurations())), ::testing::Values(kWhole)),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(
-    DeltaNet, GoldenOnGpu,
-    ::testing::Combine(::testing::Values(golden("qwen3.5-moe"), golden("qwen3-next"),
-                                         Golden{"models/tutor-qwen3.5-moe",
-                                                "tests/golden/tutor-qwen3.5-moe/golden.json"}),
-                       ::testing::ValuesIn(some(all_configurations()))),
+    WholeDense, GoldenOnGpu,
+    ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3"), golden("llama-variant")),
+                       ::testing::ValuesIn(some(dense_configurations())), ::testing::Values(kWhole)),
     name_of);
-
-INSTANTIATE_TEST_SUITE_P(Dense, GoldenOnGpu,
-                         ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3"),
-                                                              golden("llama-variant")),
-                                            ::testing::ValuesIn(some(dense_configurations()))),
-                         name_of);
 
 }  // namespace
 }  // namespace lockstep::test

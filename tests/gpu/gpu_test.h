@@ -17,7 +17,7 @@ class OnGpu : public testing::Test {
   void SetUp() override {
     const auto facts = device_facts(Device::kCuda);
     if (!facts) GTEST_SKIP() << facts.error().message;
-    gpu_ = make_kernels(Device::kCuda, 0);
+    gpu_ = make_kernels({.device = Device::kCuda}, 0);
     reference_ = make_reference_kernels();
   }
 

@@ -29,6 +29,7 @@ TEST(Geometry, SplitsDependOnTheContextAlone) {
   EXPECT_EQ(num_splits(256), 1);
   EXPECT_EQ(num_splits(257), 2);
   EXPECT_EQ(num_splits(131072), 512);
+  EXPECT_EQ(num_splits(700), 4);  // a power of two
   EXPECT_EQ(attention_scratch_floats(3, 4, 128, 1), 0);
   EXPECT_EQ(attention_scratch_floats(3, 4, 128, 2), 3 * 4 * 2 * 130);
   EXPECT_EQ(head_tiles_of_group(1), 1);
@@ -154,7 +155,7 @@ TEST(Device, WithoutAGpuTheFlagIsRefused) {
     EXPECT_GT(facts->memory_bytes, 1e9);
   } else {
     EXPECT_EQ(facts.error().field, "--device");
-    EXPECT_THROW(make_kernels(0), Fatal);
+    EXPECT_THROW(make_kernels({.device = Device::kCuda}, 0), Fatal);
   }
 }
 

@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
     for (int head = warp; head < tile.heads; head += kAttentionThreads / kWarp) {
       const float one = lane < count ? score[head * kBlockTokens + lane] : -INFINITY;
       const float before = highest[head], now = fmaxf(before, warp_max(one));
+      __syncwarp();  // all lanes have read it before the first writes it
       const float weight = lane < count ? expf(one - now) : 0.0f;
       const float total = warp_sum(weight);
       score[head * kBlockTokens + lane] = weight;

@@ -5,6 +5,7 @@
 #include "lockstep/kernels/cpu/arguments.h"
 #include "lockstep/kernels/cuda/dense.h"
 #include "lockstep/kernels/cuda/geometry.h"
+#include "lockstep/kernels/cuda/step_recorder.h"
 #include "lockstep/kernels/cuda/uploads.h"
 #include "lockstep/kernels/cuda/views.h"
 
@@ -40,9 +41,12 @@ std::vector<const void*> pointers_of(std::span<const TensorView> weights) {
 
 class CudaKernels final : public Kernels {
  public:
-  explicit CudaKernels(int index)
-      : gpu_(index),
+  CudaKernels(int index, const DeviceChoice& choice)
+      : inputs_(choice.product_inputs),
+        steps_(choice.steps),
+        gpu_(index),
         uploads_(gpu_),
+        recorder_(gpu_, uploads_),
         dense_(gpu_),
         rounded_(gpu_),
         rest_(gpu_),
@@ -54,6 +58,9 @@ class CudaKernels final : public Kernels {
 
   std::string_view name() const override { return "cuda"; }
   const Memory& memory() override { return gpu_; }
+  void step(uint64_t key, const std::function<void()>& body) override {
+    steps_ == Steps::kRecorded ? recorder_.step(key, body) : body();
+  }
   std::unique_ptr<Fence> make_fence() override { return std::make_unique<GpuFence>(gpu_); }
   void record(Fence& fence) override {
     gpu_.use();
@@ -66,23 +73,24 @@ class CudaKernels final : public Kernels {
   }
 
   void embed(const EmbedArgs& args) override {
-    begin(args);
-    cuda::embed(uploads_.put_alone(args.token_ids), mat(args.table), mat(args.out), stream());
+    const int32_t* ids = put(args, args.token_ids);
+    if (!begins(args, ids, args.table, args.out)) return;
+    cuda::embed(ids, mat(args.table), mat(args.out), stream());
     end("embed");
   }
   void rms_norm(RmsNormArgs& args) override {
-    begin(args);
     args.first_non_finite_row = -1;  // the logits tell; where it began is not looked for
+    if (!begins(args, args.x, args.weight, args.eps, args.out)) return;
     cuda::rms_norm(mat(args.x), args.weight.data, num_of(args.weight), args.eps, mat(args.out), stream());
     end("rms_norm");
   }
   void add(const AddArgs& args) override {
-    begin(args);
+    if (!begins(args, args.x, args.y)) return;
     cuda::add(mat(args.x), mat(args.y), stream());
     end("add");
   }
   void linear(const LinearArgs& args) override {
-    begin(args);
+    if (!begins(args, args.x, args.w, args.out, args.bias)) return;
     if (args.w.shape[1] == 0) {
       zero_rows(mat(args.out), stream());
     } else if (!by_library(Weight::kOutIn, args.inputs, args.x, args.w, args.out)) {
@@ -92,7 +100,7 @@ class CudaKernels final : public Kernels {
     end("linear");
   }
   void matmul(const MatmulArgs& args) override {
-    begin(args);
+    if (!begins(args, args.x, args.w, args.out)) return;
     if (args.w.shape[0] == 0) {
       zero_rows(mat(args.out), stream());
     } else if (!by_library(Weight::kInOut, LinearArgs::Inputs::kMayRound, args.x, args.w, args.out)) {
@@ -101,23 +109,26 @@ class CudaKernels final : public Kernels {
     end("matmul");
   }
   void silu_mul(const SiluMulArgs& args) override {
-    begin(args);
+    if (!begins(args, args.gate, args.up, args.out)) return;
     cuda::silu_mul(mat(args.gate), mat(args.up), mat(args.out), stream());
     end("silu_mul");
   }
   void sigmoid_mul(const SigmoidMulArgs& args) override {
-    begin(args);
+    if (!begins(args, args.x, args.gate)) return;
     cuda::sigmoid_mul(mat(args.x), mat(args.gate), stream());
     end("sigmoid_mul");
   }
   void rope(const RopeArgs& args) override {
-    begin(args);
+    const int32_t* positions = put(args, args.positions);
+    if (!begins(args, positions, args.x, args.num_heads, args.head_stride, args.offset, args.dim, args.cos,
+                args.sin))
+      return;
     cuda::rope({.x = mat(args.x),
                 .num_heads = args.num_heads,
                 .head_stride = args.head_stride,
                 .offset = args.offset,
                 .dim = args.dim,
-                .positions = uploads_.put_alone(args.positions),
+                .positions = positions,
                 .cos = args.cos.as<float>(),
                 .sin = args.sin.as<float>(),
                 .table_stride = args.cos.stride[0],
@@ -126,10 +137,12 @@ class CudaKernels final : public Kernels {
     end("rope");
   }
   void route(const RouteArgs& args) override {
-    begin(args);
+    const uint8_t* valid = put(args, args.valid);
+    if (!begins(args, valid, args.logits, args.bias, args.top_k, args.scale, args.expert_idx, args.weight))
+      return;
     cuda::route({.logits = mat(args.logits),
                  .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
-                 .valid = uploads_.put_alone(args.valid),
+                 .valid = valid,
                  .top_k = args.top_k,
                  .num_groups = args.num_groups,
                  .top_groups = args.top_groups,
@@ -144,47 +157,54 @@ class CudaKernels final : public Kernels {
   }
   void grouped_ffn(const GroupedFfnArgs& args) override;
   void cache_write(const CacheWriteArgs& args) override {
-    begin(args);
-    const auto moves = store_moves(args.sequences, args.page_size);
-    store_rows(mat(args.x), listed(moves), mat(args.cache), stream());
+    cpu::check(args);
+    const RowMoves moves = listed(store_moves(args.sequences, args.page_size));
+    if (!begins(args, moves.listed, moves.count, args.x, args.cache)) return;
+    store_rows(mat(args.x), moves, mat(args.cache), stream());
     end("cache_write");
   }
   void cache_read(const CacheReadArgs& args) override {
-    begin(args);
-    const auto moves = load_moves(args.sequence, args.page_size);
-    load_rows(mat(args.cache), listed(moves), mat(args.out), stream());
+    cpu::check(args);
+    const RowMoves moves = listed(load_moves(args.sequence, args.page_size));
+    if (!begins(args, moves.listed, moves.count, args.cache, args.out)) return;
+    load_rows(mat(args.cache), moves, mat(args.out), stream());
     end("cache_read");
   }
   void mla_absorbed(const MlaAbsorbedArgs& args) override;
   void mla_expanded(const MlaExpandedArgs& args) override;
   void gqa(const GqaArgs& args) override;
   void copy_rows(const CopyRowsArgs& args) override {
-    begin(args);
-    const MoveList list = moves_of(args.pieces);
-    cuda::copy_rows(sources_of(args.sources), on_gpu(list), mat(args.out), stream());
+    cpu::check(args);
+    const RowMoves moves = on_gpu(moves_of(args.pieces));
+    for (const TensorView& source : args.sources) recorder_.note(source);
+    if (!begins(args, moves.listed, moves.count, moves.first, moves.first_out, args.out)) return;
+    cuda::copy_rows(sources_of(args.sources), moves, mat(args.out), stream());
     end("copy_rows");
   }
   void sum_rows(const SumRowsArgs& args) override {
-    begin(args);
-    const MoveList list = moves_of(args.pieces);
-    cuda::sum_rows(sources_of(args.addends), on_gpu(list), mat(args.out), stream());
+    cpu::check(args);
+    const RowMoves moves = on_gpu(moves_of(args.pieces));
+    for (const TensorView& source : args.addends) recorder_.note(source);
+    if (!begins(args, moves.listed, moves.count, moves.first, moves.first_out, args.out)) return;
+    cuda::sum_rows(sources_of(args.addends), moves, mat(args.out), stream());
     end("sum_rows");
   }
   void sum_add_norm(SumAddNormArgs& args) override {
-    begin(args);
     args.first_non_finite_row = -1;
+    for (const TensorView& addend : args.addends) recorder_.note(addend);
+    if (!begins(args, args.residual, args.weight, args.eps, args.out)) return;
     cuda::sum_add_norm(sources_of(args.addends), mat(args.residual), args.weight.data, num_of(args.weight),
                        args.eps, mat(args.out), stream());
     end("sum_add_norm");
   }
   void causal_conv(const CausalConvArgs& args) override;
   void l2_norm(const L2NormArgs& args) override {
-    begin(args);
+    if (!begins(args, args.x, args.eps, args.scale)) return;
     cuda::l2_norm(heads_of(args.x), args.eps, args.scale, stream());
     end("l2_norm");
   }
   void delta_gates(const DeltaGatesArgs& args) override {
-    begin(args);
+    if (!begins(args, args.a, args.b, args.a_log, args.dt_bias, args.decay, args.beta)) return;
     cuda::delta_gates({.a = mat(args.a),
                        .b = mat(args.b),
                        .decay = mat(args.decay),
@@ -201,15 +221,27 @@ class CudaKernels final : public Kernels {
   void pull_weighted(const PullWeightedArgs& args) override;
 
  private:
-  template <class Args>
-  void begin(const Args& args) const {
+  // Checks, and notes what the launches depend on. False: a replay launches them.
+  template <class Args, class... Parts>
+  bool begins(const Args& args, const Parts&... parts) {
+    cpu::check(args);
+    recorder_.note(parts...);
+    if (recorder_.skips_launches()) return false;
+    gpu_.use();
+    return true;
+  }
+  // A host array of arguments that are in order.
+  template <class Args, class T>
+  const T* put(const Args& args, std::span<const T> host) {
     cpu::check(args);
     gpu_.use();
+    return uploads_.put_alone(host);
   }
   static void end(std::string_view op) { expect_success(cudaGetLastError(), op); }
   cudaStream_t stream() const { return gpu_.stream(); }
 
   RowMoves listed(const std::vector<RowMove>& moves) {
+    gpu_.use();
     return {.listed = uploads_.put_alone(std::span<const RowMove>(moves)),
             .count = static_cast<int64_t>(moves.size())};
   }
@@ -221,10 +253,13 @@ class CudaKernels final : public Kernels {
   // Rows of queries in up to two launches.
   void attend(Attention args, const QueryRows& rows);
   void attend_rows(Attention args, std::span<const AttentionRow> rows, std::span<const int32_t> tables,
-                   int64_t max_tokens, int splits);
+                   int splits);
 
+  const ProductInputs inputs_;
+  const Steps steps_;
   Gpu gpu_;
   Uploads uploads_;
+  StepRecorder recorder_;
   Dense dense_;
   Buffer rounded_, rest_;           // [rows, in] bf16: the input of a product
   Buffer expert_x_, expert_inner_;  // [slots, hidden], [slots, inter]
@@ -236,7 +271,7 @@ bool CudaKernels::by_library(Weight weight, LinearArgs::Inputs inputs, const Ten
                              const TensorView& w, const TensorView& out) {
   if (w.dtype != DType::kBF16) return false;
   if (out.rows() == 0 || out.cols() == 0) return true;
-  const bool whole = inputs == LinearArgs::Inputs::kWhole;
+  const bool whole = inputs == LinearArgs::Inputs::kWhole || inputs_ == ProductInputs::kWhole;
   void* rounded = rounded_.view(DType::kBF16, {x.rows(), x.cols()}).data;
   void* rest = whole ? rest_.view(DType::kBF16, {x.rows(), x.cols()}).data : nullptr;
   const DenseShape shape{.weight = weight,
@@ -255,7 +290,8 @@ bool CudaKernels::by_library(Weight weight, LinearArgs::Inputs inputs, const Ten
 }
 
 void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
-  begin(args);
+  cpu::check(args);
+  gpu_.use();
   const int64_t slots = args.x.rows(), hidden = args.x.cols();
   if (slots == 0 || args.gate.empty()) return;
   const int64_t inter = args.gate[0].rows();
@@ -276,10 +312,14 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
                   .slots = slots,
                   .y = args.y.as<float>(),
                   .y_stride = args.y.stride[0]};
+  if (!begins(args, experts.gate, experts.up, experts.down, args.x, args.expert_start, args.gate[0],
+              args.up[0], args.down[0], args.y))
+    return;
   const auto whole_pieces = [](const std::vector<const void*>& weights, int64_t stride) {
     return stride % 8 == 0 && std::all_of(weights.begin(), weights.end(), aligned16);
   };
-  const bool tensor_cores = experts.num == Num::kBF16 && experts_fit_tensor_cores(hidden, inter) &&
+  const bool tensor_cores = inputs_ == ProductInputs::kRounded && experts.num == Num::kBF16 &&
+                            experts_fit_tensor_cores(hidden, inter) &&
                             whole_pieces(gate, experts.gate_stride) && whole_pieces(up, experts.up_stride) &&
                             whole_pieces(down, experts.down_stride);
   if (tensor_cores) {
@@ -299,12 +339,12 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
 }
 
 void CudaKernels::attend(Attention args, const QueryRows& rows) {
-  attend_rows(args, rows.single, rows.tables, rows.max_single_tokens, num_splits(rows.max_single_tokens));
-  attend_rows(args, rows.chunked, rows.tables, rows.max_chunked_tokens, 1);
+  attend_rows(args, rows.single, rows.tables, num_splits(rows.max_single_tokens));
+  attend_rows(args, rows.chunked, rows.tables, 1);
 }
 
 void CudaKernels::attend_rows(Attention args, std::span<const AttentionRow> rows,
-                              std::span<const int32_t> tables, int64_t max_tokens, int splits) {
+                              std::span<const int32_t> tables, int splits) {
   if (rows.empty()) return;
   LOCKSTEP_CHECK_LE(args.value, kMaxValue);
   LOCKSTEP_CHECK_LE(args.key, kMaxKey);
@@ -312,15 +352,17 @@ void CudaKernels::attend_rows(Attention args, std::span<const AttentionRow> rows
   args.rows = uploads_.put(rows);
   args.num_rows = static_cast<int>(rows.size());
   args.tables = tables.empty() ? nullptr : uploads_.put(tables);
-  args.max_tokens = max_tokens;
   args.num_splits = splits;
   args.partial = partial_.view({attention_scratch_floats(args.num_rows, args.num_heads, args.value, splits)})
                      .as<float>();
-  attention(args, stream());
+  recorder_.note(args.rows, args.num_rows, args.tables, args.num_splits, args.partial);
+  if (!recorder_.skips_launches()) attention(args, stream());
 }
 
 void CudaKernels::gqa(const GqaArgs& args) {
-  begin(args);
+  cpu::check(args);
+  gpu_.use();
+  recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.out);
   const QueryRows rows = query_rows(args.sequences, args.page_size);
   zero_padding(rows_of_heads(args.out), args.sequences);
   const auto width = static_cast<int>(args.q.shape[2]);
@@ -352,7 +394,9 @@ void CudaKernels::gqa(const GqaArgs& args) {
 }
 
 void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {
-  begin(args);
+  cpu::check(args);
+  gpu_.use();
+  recorder_.note(args.q, args.cache, args.page_size, args.scale, args.out);
   const QueryRows rows = query_rows(args.sequences, args.page_size);
   zero_padding(rows_of_heads(args.out), args.sequences);
   const auto heads = static_cast<int>(args.q.shape[1]), width = static_cast<int>(args.cache.shape[1]);
@@ -380,9 +424,10 @@ void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {
 }
 
 void CudaKernels::mla_expanded(const MlaExpandedArgs& args) {
-  begin(args);
+  cpu::check(args);
+  gpu_.use();
+  recorder_.note(args.q, args.kv, args.k_rope, args.scale, args.out);
   QueryRows rows;
-  rows.max_chunked_tokens = args.kv.shape[0];
   const auto context = static_cast<int32_t>(args.kv.shape[0]), count = static_cast<int32_t>(args.q.shape[0]);
   for (int32_t row = 0; row < count; ++row) rows.chunked.push_back({row, context - count + row + 1, 0});
   attend({.q = args.q.as<float>(),
@@ -412,27 +457,36 @@ void CudaKernels::mla_expanded(const MlaExpandedArgs& args) {
 void CudaKernels::zero_padding(const Mat& out, std::span<const PagedSequence> sequences) {
   int64_t covered = 0;
   for (const PagedSequence& sequence : sequences) covered += sequence.num_rows;
-  if (covered < out.rows) zero_rows(out, stream());
+  recorder_.note(covered);
+  if (covered < out.rows && !recorder_.skips_launches()) zero_rows(out, stream());
 }
 
 void CudaKernels::causal_conv(const CausalConvArgs& args) {
-  begin(args);
+  cpu::check(args);
+  gpu_.use();
   zero_padding(mat(args.out), args.sequences);
   const auto sequences = state_sequences(args.sequences);
+  const StateSequence* listed = uploads_.put_alone(std::span<const StateSequence>(sequences));
+  if (!begins(args, listed, sequences.size(), args.x, args.weight, args.state, args.out)) return;
   cuda::causal_conv({.x = mat(args.x),
                      .weight = mat(args.weight),
                      .out = mat(args.out),
                      .state = args.state.as<float>(),
-                     .sequences = uploads_.put_alone(std::span<const StateSequence>(sequences)),
+                     .sequences = listed,
                      .num_sequences = static_cast<int>(sequences.size())},
                     stream());
   end("causal_conv");
 }
 
 void CudaKernels::gated_delta(const GatedDeltaArgs& args) {
-  begin(args);
+  cpu::check(args);
+  gpu_.use();
   zero_padding(rows_of_heads(args.out), args.sequences);
   const auto sequences = state_sequences(args.sequences);
+  const StateSequence* listed = uploads_.put_alone(std::span<const StateSequence>(sequences));
+  if (!begins(args, listed, sequences.size(), args.q, args.k, args.v, args.decay, args.beta, args.state,
+              args.out))
+    return;
   cuda::gated_delta({.q = heads_of(args.q),
                      .k = heads_of(args.k),
                      .v = heads_of(args.v),
@@ -442,14 +496,16 @@ void CudaKernels::gated_delta(const GatedDeltaArgs& args) {
                      .group = args.group,
                      .first_in_group = args.first_in_group,
                      .state = args.state.as<float>(),
-                     .sequences = uploads_.put_alone(std::span<const StateSequence>(sequences)),
+                     .sequences = listed,
                      .num_sequences = static_cast<int>(sequences.size())},
                     stream());
   end("gated_delta");
 }
 
 void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
-  begin(args);
+  for (const PlaceSlotsArgs::Source& source : args.sources)
+    recorder_.note(source.x, source.expert_idx, source.slot_of);
+  if (!begins(args, args.first_expert, args.expert_start, args.out)) return;
   LOCKSTEP_CHECK_LE(args.sources.size(), static_cast<size_t>(kMaxSources));
   const int64_t num_local = args.expert_start.rows() - 1, capacity = args.out.rows();
   Place place{.num_sources = static_cast<int>(args.sources.size()),
@@ -478,7 +534,8 @@ void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
 }
 
 void CudaKernels::pull_weighted(const PullWeightedArgs& args) {
-  begin(args);
+  for (const PullWeightedArgs::Source& source : args.sources) recorder_.note(source.y, source.slot_of);
+  if (!begins(args, args.weight, args.out)) return;
   LOCKSTEP_CHECK_LE(args.sources.size(), static_cast<size_t>(kMaxSources));
   LOCKSTEP_CHECK(args.weight.rows() <= 1 || args.weight.stride[0] == args.weight.cols(),
                  "weights {} apart, {} a row", args.weight.stride[0], args.weight.cols());
@@ -512,10 +569,10 @@ Result<DeviceFacts> device_facts() {
   return facts;
 }
 
-std::unique_ptr<Kernels> make_kernels(int rank) {
+std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank) {
   const int count = num_gpus();
   LOCKSTEP_CHECK(count > 0, "{} GPUs", count);
-  return std::make_unique<CudaKernels>(rank % count);
+  return std::make_unique<CudaKernels>(rank % count, choice);
 }
 
 }  // namespace lockstep::kernels::cuda

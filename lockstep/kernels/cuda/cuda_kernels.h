@@ -9,6 +9,6 @@
 namespace lockstep::kernels::cuda {
 
 Result<DeviceFacts> device_facts();
-std::unique_ptr<Kernels> make_kernels(int rank);
+std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank);
 
 }  // namespace lockstep::kernels::cuda

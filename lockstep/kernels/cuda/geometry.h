@@ -1,6 +1,7 @@
 #pragma once
 // How CUDA kernels are cut into blocks, as pure functions of the shapes: tested without a GPU. None may look
 // at how many rows a batch has where that would change how a row's sums are made.
+#include <bit>
 #include <cstdint>
 
 namespace lockstep::kernels::cuda {
@@ -20,7 +21,9 @@ constexpr int64_t norm_blocks(int64_t rows, int64_t cols) {
 inline constexpr int64_t kSplitTokens = 256;
 constexpr int num_splits(int64_t max_tokens) {
   const int64_t splits = ceil_div(max_tokens, kSplitTokens);
-  return splits < 1 ? 1 : static_cast<int>(splits);
+  // A power of two, so that growing contexts seldom change the shape of a launch; splits without tokens end
+  // at once.
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(splits < 1 ? 1 : splits)));
 }
 // A part is a row of values, its highest score and its sum, for every query head.
 constexpr int64_t attention_scratch_floats(int64_t rows, int64_t heads, int64_t value, int splits) {

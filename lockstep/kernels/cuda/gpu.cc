@@ -9,6 +9,30 @@ void expect_success(cudaError_t error, std::string_view call) {
   throw Fatal(fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
 }
 
+void* PinnedMemory::allocate(size_t bytes) const {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMallocHost(&memory, std::max<size_t>(bytes, 1));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  expect_success(error, "cudaMallocHost");
+  return memory;
+}
+
+void* PinnedMemory::allocate_zeroed(size_t bytes) const {
+  void* memory = allocate(bytes);
+  if (memory != nullptr) zero(memory, bytes);
+  return memory;
+}
+
+void PinnedMemory::release(void* memory) const { cudaFreeHost(memory); }
+void PinnedMemory::upload(void* to, const void* from, size_t bytes) const {
+  host_memory().upload(to, from, bytes);
+}
+void PinnedMemory::download(void* to, const void* from, size_t bytes) const { upload(to, from, bytes); }
+void PinnedMemory::zero(void* at, size_t bytes) const { host_memory().zero(at, bytes); }
+
 Gpu::Gpu(int index) : index_(index) {
   use();
   expect_success(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");

@@ -9,6 +9,19 @@ namespace lockstep::kernels::cuda {
 // Fatal with the name of the call and CUDA's words for the error.
 void expect_success(cudaError_t error, std::string_view call);
 
+// Pages of the host that stay where they are: what a GPU copies at full speed.
+class PinnedMemory final : public Memory {
+ public:
+  Access access() const override { return Access::kByHost; }
+  void* allocate(size_t bytes) const override;
+  void* allocate_zeroed(size_t bytes) const override;
+  void release(void* memory) const override;
+  void upload(void* to, const void* from, size_t bytes) const override;
+  void download(void* to, const void* from, size_t bytes) const override;
+  void zero(void* at, size_t bytes) const override;
+  const Memory& host_side() const override { return *this; }
+};
+
 class Gpu final : public Memory {
  public:
   explicit Gpu(int index);
@@ -28,8 +41,10 @@ class Gpu final : public Memory {
   void upload(void* to, const void* from, size_t bytes) const override;
   void download(void* to, const void* from, size_t bytes) const override;
   void zero(void* at, size_t bytes) const override;
+  const Memory& host_side() const override { return pinned_; }
 
  private:
+  const PinnedMemory pinned_;
   const int index_;
   cudaStream_t stream_ = nullptr;
 };

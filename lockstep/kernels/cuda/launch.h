@@ -139,7 +139,6 @@ struct Attention {
   int64_t out_row_stride = 0, out_head_stride = 0;
   const AttentionRow* rows = nullptr;
   int num_rows = 0;
-  int64_t max_tokens = 0;
   const int32_t* tables = nullptr;  // null: token t is row t
   int page_size = 1;
   // A key is dims [0, key_split) of k and the rest of k_rest.

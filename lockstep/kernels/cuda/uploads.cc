@@ -29,6 +29,8 @@ void Uploads::make_room(std::initializer_list<size_t> bytes) {
   size_t needed = 0;
   for (const size_t one : bytes) needed += UploadSlots::padded(one);
   if (slots_.has_room(needed)) return;
+  LOCKSTEP_CHECK(!in_step_, "{} more bytes in one step, behind {} of {}", needed, slots_.used(),
+                 slots_.capacity());
   gpu_.wait_idle();  // kernels may still read what is forgotten now
   if (needed > slots_.capacity()) {
     free_all();
@@ -38,10 +40,23 @@ void Uploads::make_room(std::initializer_list<size_t> bytes) {
   }
 }
 
+void Uploads::begin_step() {
+  gpu_.wait_idle();
+  slots_.forget(slots_.capacity());
+  in_step_ = true;
+}
+
+void Uploads::flush() {
+  if (slots_.used() == 0) return;
+  expect_success(cudaMemcpyAsync(device_, pinned_, slots_.used(), cudaMemcpyHostToDevice, gpu_.stream()),
+                 "upload");
+}
+
 const void* Uploads::put_bytes(const void* host, size_t bytes) {
   const auto slot = slots_.find_or_take({static_cast<const char*>(host), bytes}, pinned_);
   if (slot.is_new && bytes > 0) {
     std::memcpy(pinned_ + slot.offset, host, bytes);
+    if (in_step_) return device_ + slot.offset;
     expect_success(cudaMemcpyAsync(device_ + slot.offset, pinned_ + slot.offset, bytes,
                                    cudaMemcpyHostToDevice, gpu_.stream()),
                    "upload");

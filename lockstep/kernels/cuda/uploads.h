@@ -2,6 +2,8 @@
 // Host arrays that kernels read (positions, rows, page tables, pointers), brought to the GPU once: content
 // that is still there is found by itself and not copied again, so the layers of a step share one copy without
 // anybody saying so.
+#include <algorithm>
+#include <bit>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -17,7 +19,9 @@ class UploadSlots {
   explicit UploadSlots(size_t capacity) : capacity_(capacity) {}
 
   static constexpr size_t kAlignment = 256;
-  static size_t padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  // To a power of two, so that an array that grows a little leaves the ones behind it where they are.
+  static size_t padded(size_t bytes) { return std::bit_ceil(std::max(bytes, kAlignment)); }
+  size_t used() const { return used_; }
   bool has_room(size_t padded_bytes) const { return used_ + padded_bytes <= capacity_; }
   size_t capacity() const { return capacity_; }
   void forget(size_t capacity);  // all slots are free again
@@ -46,6 +50,11 @@ class Uploads {
 
   // Pointers stay good until the next make_room(); an op calls it once, with all that it will put.
   void make_room(std::initializer_list<size_t> bytes);
+  // Between the two, arrays are kept on the host until flush() copies all of them at once, and stand where
+  // they stood in the step before as long as they are as many and about as large.
+  void begin_step();
+  void end_step() { in_step_ = false; }
+  void flush();
   template <class T>
   const T* put(std::span<const T> host) {
     return static_cast<const T*>(put_bytes(host.data(), host.size_bytes()));
@@ -64,6 +73,7 @@ class Uploads {
   const Gpu& gpu_;
   UploadSlots slots_;
   std::byte *pinned_ = nullptr, *device_ = nullptr;
+  bool in_step_ = false;
 };
 
 }  // namespace lockstep::kernels::cuda

@@ -92,10 +92,10 @@ QueryRows query_rows(std::span<const PagedSequence> sequences, int page_size) {
     found.tables.insert(found.tables.end(), sequence.page_table.begin(),
                         sequence.page_table.begin() + static_cast<std::ptrdiff_t>(pages));
     auto& rows = sequence.num_rows == 1 ? found.single : found.chunked;
-    int64_t& most = sequence.num_rows == 1 ? found.max_single_tokens : found.max_chunked_tokens;
     for (int32_t row = 0; row < sequence.num_rows; ++row)
       rows.push_back({sequence.first_row + row, sequence.context - sequence.num_rows + row + 1, table});
-    most = std::max(most, int64_t{sequence.context});
+    if (sequence.num_rows == 1)
+      found.max_single_tokens = std::max(found.max_single_tokens, int64_t{sequence.context});
   }
   return found;
 }

@@ -32,7 +32,7 @@ std::vector<RowMove> load_moves(const PagedSequence& sequence, int page_size);
 struct QueryRows {
   std::vector<AttentionRow> single, chunked;
   std::vector<int32_t> tables;  // page tables one behind the other
-  int64_t max_single_tokens = 0, max_chunked_tokens = 0;
+  int64_t max_single_tokens = 0;
 };
 QueryRows query_rows(std::span<const PagedSequence> sequences, int page_size);
 

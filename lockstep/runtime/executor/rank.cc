@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
+
+#include "lockstep/base/hash.h"
 
 namespace lockstep::runtime {
 namespace {
+
+constexpr size_t kRowsOfAHelper = 8, kMostHelpers = 11;
 
 models::Shard shard(const planning::RankGrid& grid, int rank, planning::AxisSet over) {
   return {.index = grid.index_in_group(rank, over), .parts = grid.size(over)};
@@ -34,7 +39,8 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .rank = rank,
                  .hidden = parts.options.hidden,
                  .communicator = *communicator_,
-                 .kernels = *kernels_}) {}
+                 .kernels = *kernels_}),
+      host_logits_(kernels_->memory().host_side()) {}
 
 Status Rank::load() {
   models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
@@ -61,8 +67,29 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
                             .decodes = sequences.decodes,
                             .page_size = parts_.options.page_size,
                             .caches = cache_.views()};
-  const TensorView logits = model_->forward(batch, {boundary_, *kernels_, workspace_});
+  TensorView logits;
+  const auto forward = [&] { logits = model_->forward(batch, {boundary_, *kernels_, workspace_}); };
+  if (repeats(input, sequences)) {
+    kernels_->step(shape_of(input.plan), forward);
+  } else {
+    forward();
+  }
   deliver(input, on_host(logits), sink);
+}
+
+// Steps of one rank that only decode come again and again with the same shapes. With several ranks the host
+// takes part in every exchange.
+bool Rank::repeats(const StepInput& input, const ReplicaSequences& sequences) const {
+  return parts_.plans->grid.num_ranks() == 1 && sequences.prompts.empty() && !sequences.decodes.empty() &&
+         input.plan.counts.size() == 1;
+}
+
+uint64_t Rank::shape_of(const planning::StepPlan& plan) {
+  Hasher hash;
+  hash.add(static_cast<uint64_t>(plan.regime));
+  for (const auto& rows : {plan.rows_per_home, plan.logit_rows_per_home})
+    for (const int32_t count : rows) hash.add(static_cast<uint64_t>(count));
+  return hash.value();
 }
 
 TensorView Rank::on_host(const TensorView& logits) {
@@ -75,16 +102,26 @@ TensorView Rank::on_host(const TensorView& logits) {
 
 // The wanted rows whose home this rank is, in row order: the order of the logits.
 void Rank::deliver(const StepInput& input, TensorView logits, const LogitSink& sink) {
-  int64_t next = 0;
-  for (const int32_t row : input.plan.counts[static_cast<size_t>(replica_)].logit_rows) {
-    if (planning::home_of(input.plan, parts_.shape, replica_, row).home != rank_) continue;
-    LOCKSTEP_CHECK_LT(next, logits.rows());
-    const std::span<float> values(logits.as<float>() + next * logits.stride[0],
+  std::vector<int32_t> rows;
+  for (const int32_t row : input.plan.counts[static_cast<size_t>(replica_)].logit_rows)
+    if (planning::home_of(input.plan, parts_.shape, replica_, row).home == rank_) rows.push_back(row);
+  LOCKSTEP_CHECK_EQ(static_cast<int64_t>(rows.size()), logits.rows());
+  const auto deliver_row = [&](size_t at) {
+    const std::span<float> values(logits.as<float>() + static_cast<int64_t>(at) * logits.stride[0],
                                   static_cast<size_t>(logits.cols()));
-    sink({.replica = replica_, .row = row, .logits = values, .fault = fault_of(input, row, values)});
-    ++next;
-  }
-  LOCKSTEP_CHECK_EQ(next, logits.rows());
+    sink(
+        {.replica = replica_, .row = rows[at], .logits = values, .fault = fault_of(input, rows[at], values)});
+  };
+  // A GPU leaves the host's cores idle, and looking through a large vocabulary takes one of them long.
+  const size_t helpers = kernels_->memory().access() == Memory::Access::kByDevice
+                             ? std::min<size_t>(rows.size() / kRowsOfAHelper, kMostHelpers)
+                             : 0;
+  std::vector<std::jthread> threads;
+  for (size_t helper = 1; helper <= helpers; ++helper)
+    threads.emplace_back([&, helper] {
+      for (size_t at = helper; at < rows.size(); at += helpers + 1) deliver_row(at);
+    });
+  for (size_t at = 0; at < rows.size(); at += helpers + 1) deliver_row(at);
 }
 
 std::string Rank::fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const {

@@ -19,6 +19,8 @@ class Rank {
   void run(const StepInput& input, const StepRows& rows, const LogitSink& sink);
 
  private:
+  bool repeats(const StepInput& input, const ReplicaSequences& sequences) const;
+  static uint64_t shape_of(const planning::StepPlan& plan);
   TensorView on_host(const TensorView& logits);
   void deliver(const StepInput& input, TensorView logits, const LogitSink& sink);
   std::string fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const;

@@ -17,7 +17,7 @@ struct RankExecutorOptions {
   int page_size = 16;
   int64_t pages_per_replica = 1;
   DType cache_dtype = DType::kF32;  // or kBF16
-  kernels::Device device = kernels::Device::kCpu;
+  kernels::DeviceChoice device;
   std::chrono::milliseconds deadline{60000};  // of one wait between ranks
 };
 
