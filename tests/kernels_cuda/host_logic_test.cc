@@ -133,6 +133,29 @@ TEST(Moves, QueriesOfOneRowAreApartFromChunks) {
   EXPECT_EQ(rows.max_single_tokens, 4);
 }
 
+TEST(Moves, ChunksAreCutIntoTilesTheLongestFirst) {
+  const std::vector<int32_t> table = {4, 5, 6}, other = {9};
+  const std::vector<PagedSequence> sequences = {
+      {.page_table = table, .first_row = 3, .num_rows = 5, .context = 11},
+      {.page_table = other, .first_row = 0, .num_rows = 1, .context = 2}};
+  const QueryTiles tiles = query_tiles(sequences, 4, 2);
+  ASSERT_EQ(tiles.chunked.size(), 3u);
+  EXPECT_EQ(tiles.chunked[0].row, 7);
+  EXPECT_EQ(tiles.chunked[0].rows, 1);
+  EXPECT_EQ(tiles.chunked[0].tokens, 11);
+  EXPECT_EQ(tiles.chunked[2].row, 3);
+  EXPECT_EQ(tiles.chunked[2].rows, 2);
+  EXPECT_EQ(tiles.chunked[2].tokens, 7);
+  ASSERT_EQ(tiles.single.size(), 1u);
+  EXPECT_EQ(tiles.single[0].table, 3);
+  EXPECT_EQ(tiles.max_single_tokens, 2);
+  EXPECT_EQ(rows_of_tile(8), 16);
+  EXPECT_EQ(rows_of_tile(3), 42);
+  EXPECT_TRUE(attention_fits_tiles(128, 32, 8, 0, 0));
+  EXPECT_FALSE(attention_fits_tiles(128, 5, 2, 1, 0));
+  EXPECT_FALSE(attention_fits_tiles(80, 32, 8, 0, 0));
+}
+
 TEST(Views, MoreSourcesThanAKernelTakesAreABug) {
   float value = 0;
   const std::vector<TensorView> many(kMaxSources + 1, view_of(&value, {1, 1}));

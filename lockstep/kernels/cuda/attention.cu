@@ -155,7 +155,8 @@ __global__ void merge_kernel(Attention args) {
     const float* part = parts + split * (args.value + 2);
     if (part[args.value + 1] > 0) highest = fmaxf(highest, part[args.value]);
   }
-  float* out = args.out + args.rows[blockIdx.x].row * args.out_row_stride + head * args.out_head_stride;
+  const int64_t row = args.tiles != nullptr ? args.tiles[blockIdx.x].row : args.rows[blockIdx.x].row;
+  float* out = args.out + row * args.out_row_stride + head * args.out_head_stride;
   for (int i = threadIdx.x; i < args.value; i += blockDim.x) {
     float sum = 0, value = 0;
     for (int split = 0; split < args.num_splits; ++split) {
@@ -197,10 +198,13 @@ void attention(const Attention& args, cudaStream_t stream) {
   } else {
     run<float>(args, stream);
   }
-  if (args.num_splits > 1)
-    merge_kernel<<<dim3(static_cast<unsigned>(args.num_rows), static_cast<unsigned>(args.num_heads)),
-                   static_cast<unsigned>(args.value < 256 ? ceil_div(args.value, kWarp) * kWarp : 256), 0,
-                   stream>>>(args);
+  if (args.num_splits > 1) merge_splits(args, stream);
+}
+
+void merge_splits(const Attention& args, cudaStream_t stream) {
+  merge_kernel<<<dim3(static_cast<unsigned>(args.num_rows), static_cast<unsigned>(args.num_heads)),
+                 static_cast<unsigned>(args.value < 256 ? ceil_div(args.value, kWarp) * kWarp : 256), 0, stream>>>(
+      args);
 }
 
 }  // namespace lockstep::kernels::cuda

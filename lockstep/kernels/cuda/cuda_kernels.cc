@@ -17,28 +17,6 @@ int num_gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-bool aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
-// A cube [rows, heads, width] whose heads lie one behind the other.
-Mat rows_of_heads(const TensorView& cube) {
-  LOCKSTEP_CHECK(cube.shape[1] <= 1 || cube.stride[1] == cube.shape[2], "heads {} apart, {} wide",
-                 cube.stride[1], cube.shape[2]);
-  return {.data = cube.data,
-          .rows = cube.shape[0],
-          .cols = cube.shape[1] * cube.shape[2],
-          .stride = cube.stride[0]};
-}
-
-std::vector<const void*> pointers_of(std::span<const TensorView> weights) {
-  std::vector<const void*> pointers;
-  for (const TensorView& weight : weights) {
-    LOCKSTEP_CHECK_EQ(weight.stride[0], weights[0].stride[0]);  // one number for all in the kernels
-    LOCKSTEP_CHECK_EQ(static_cast<int>(weight.dtype), static_cast<int>(weights[0].dtype));
-    pointers.push_back(weight.data);
-  }
-  return pointers;
-}
-
 class CudaKernels final : public Kernels {
  public:
   CudaKernels(int index, const DeviceChoice& choice)
@@ -252,6 +230,7 @@ class CudaKernels final : public Kernels {
                   const TensorView& out);
   // Rows of queries in up to two launches.
   void attend(Attention args, const QueryRows& rows);
+  void attend_tiles(Attention args, const QueryTiles& tiles);
   void attend_rows(Attention args, std::span<const AttentionRow> rows, std::span<const int32_t> tables,
                    int splits);
 
@@ -316,7 +295,7 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
               args.up[0], args.down[0], args.y))
     return;
   const auto whole_pieces = [](const std::vector<const void*>& weights, int64_t stride) {
-    return stride % 8 == 0 && std::all_of(weights.begin(), weights.end(), aligned16);
+    return stride % 8 == 0 && std::all_of(weights.begin(), weights.end(), is_aligned16);
   };
   const bool tensor_cores = inputs_ == ProductInputs::kRounded && experts.num == Num::kBF16 &&
                             experts_fit_tensor_cores(hidden, inter) &&
@@ -328,7 +307,11 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
     experts.x = x;
     experts.x_stride = hidden;
     experts.inner = expert_inner_.view(DType::kBF16, {slots, inter}).data;
-    experts_tensor_cores(experts, stream());
+    if (experts_take_tiles(slots, experts.num_experts)) {
+      experts_tiles(experts, stream());
+    } else {
+      experts_tensor_cores(experts, stream());
+    }
   } else {
     experts.x = args.x.data;
     experts.x_stride = args.x.stride[0];
@@ -363,34 +346,64 @@ void CudaKernels::gqa(const GqaArgs& args) {
   cpu::check(args);
   gpu_.use();
   recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.out);
-  const QueryRows rows = query_rows(args.sequences, args.page_size);
   zero_padding(rows_of_heads(args.out), args.sequences);
-  const auto width = static_cast<int>(args.q.shape[2]);
-  attend({.q = args.q.as<float>(),
-          .q_row_stride = args.q.stride[0],
-          .q_head_stride = args.q.stride[1],
-          .out = args.out.as<float>(),
-          .out_row_stride = args.out.stride[0],
-          .out_head_stride = args.out.stride[1],
-          .page_size = args.page_size,
-          .k = args.k.data,
-          .k_rest = args.k.data,
-          .v = args.v.data,
-          .k_stride = args.k.stride[0],
-          .v_stride = args.v.stride[0],
-          .k_head_stride = width,
-          .v_head_stride = width,
-          .num = num_of(args.k),
-          .key = width,
-          .key_split = width,
-          .value = width,
-          .num_heads = static_cast<int>(args.q.shape[1]),
-          .group = args.group,
-          .first_in_group = args.first_in_group,
-          .scale = args.scale,
-          .window = args.window},
-         rows);
+  const auto width = static_cast<int>(args.q.shape[2]), heads = static_cast<int>(args.q.shape[1]);
+  const Attention attention{.q = args.q.as<float>(),
+                            .q_row_stride = args.q.stride[0],
+                            .q_head_stride = args.q.stride[1],
+                            .out = args.out.as<float>(),
+                            .out_row_stride = args.out.stride[0],
+                            .out_head_stride = args.out.stride[1],
+                            .page_size = args.page_size,
+                            .k = args.k.data,
+                            .k_rest = args.k.data,
+                            .v = args.v.data,
+                            .k_stride = args.k.stride[0],
+                            .v_stride = args.v.stride[0],
+                            .k_head_stride = width,
+                            .v_head_stride = width,
+                            .num = num_of(args.k),
+                            .key = width,
+                            .key_split = width,
+                            .value = width,
+                            .num_heads = heads,
+                            .group = args.group,
+                            .first_in_group = args.first_in_group,
+                            .scale = args.scale,
+                            .window = args.window};
+  const auto whole_pairs = [](const TensorView& cube) {
+    return reinterpret_cast<uintptr_t>(cube.data) % 8 == 0 && cube.stride[0] % 2 == 0 &&
+           cube.stride[1] % 2 == 0;
+  };
+  const auto whole_pieces = [](const TensorView& cache) {
+    return is_aligned16(cache.data) && cache.stride[0] % 8 == 0;
+  };
+  if (inputs_ == ProductInputs::kRounded && attention.num == Num::kBF16 &&
+      attention_fits_tiles(width, heads, args.group, args.first_in_group, args.window) &&
+      whole_pairs(args.q) && whole_pairs(args.out) && whole_pieces(args.k) && whole_pieces(args.v)) {
+    attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)));
+  } else {
+    attend(attention, query_rows(args.sequences, args.page_size));
+  }
   end("gqa");
+}
+
+void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles) {
+  for (const bool chunked : {false, true}) {
+    const std::span<const AttentionTile> some = chunked ? tiles.chunked : tiles.single;
+    if (some.empty()) continue;
+    uploads_.make_room({some.size_bytes(), tiles.tables.size() * sizeof(int32_t)});
+    args.tiles = uploads_.put(some);
+    args.tables = uploads_.put(std::span<const int32_t>(tiles.tables));
+    args.num_rows = static_cast<int>(some.size());
+    args.chunked = chunked;
+    args.num_splits = chunked ? 1 : num_splits(tiles.max_single_tokens);
+    args.partial =
+        partial_.view({attention_scratch_floats(args.num_rows, args.num_heads, args.value, args.num_splits)})
+            .as<float>();
+    recorder_.note(args.tiles, args.num_rows, args.tables, args.num_splits, args.partial);
+    if (!recorder_.skips_launches()) attention_tiles(args, stream());
+  }
 }
 
 void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {

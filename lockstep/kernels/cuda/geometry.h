@@ -34,6 +34,13 @@ inline constexpr int kHeadTile = 8;
 constexpr int64_t head_tiles_of_group(int64_t group) { return ceil_div(group, kHeadTile); }
 inline constexpr int kMaxValue = 512;  // widest value that the kernel keeps in registers
 inline constexpr int kBlockTokens = 32;
+// On tensor cores a warp takes 16 pairs of a row and a head; chunks of prompts have so many warps a block.
+inline constexpr int kChunkWarps = 8;
+constexpr int rows_of_tile(int group) { return kChunkWarps * 16 / group; }
+constexpr bool attention_fits_tiles(int64_t width, int heads, int group, int first_in_group, int window) {
+  return (width == 64 || width == 128) && group <= 16 && first_in_group == 0 && heads % group == 0 &&
+         window == 0;
+}
 // Shared memory of one block. What every kernel may have unasked is 48 KB: asking for more would be a setting
 // of the kernel that ranks on other threads share.
 constexpr int64_t attention_shared_bytes(int64_t key) {
@@ -52,6 +59,14 @@ constexpr int expert_rows_a_pass(int64_t slots, int64_t experts) {
   return mean <= 4 ? 8 : mean <= 12 ? 16 : 32;
 }
 
+// From here on on average, rows of an expert are multiplied in blocks of 128.
+constexpr bool experts_take_tiles(int64_t slots, int64_t experts) {
+  return experts > 0 && slots / experts >= 48;
+}
+constexpr int expert_tiles_at_once(int64_t slots, int64_t experts) {
+  const int64_t tiles = experts == 0 ? 1 : ceil_div(2 * slots, experts * 128);
+  return tiles < 1 ? 1 : tiles > 32 ? 32 : static_cast<int>(tiles);
+}
 // Passes of one expert that run side by side, for prompts of many rows.
 constexpr int expert_passes_at_once(int64_t slots, int64_t experts) {
   const int64_t passes = experts == 0 ? 1 : ceil_div(ceil_div(slots, experts), 32);

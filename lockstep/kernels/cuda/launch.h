@@ -126,11 +126,16 @@ struct Experts {
   int64_t y_stride = 0;
 };
 void experts_tensor_cores(const Experts& args, cudaStream_t stream);  // bf16, widths of whole 16-byte pieces
+void experts_tiles(const Experts& args, cudaStream_t stream);         // the same, for many rows an expert
 void experts_plain(const Experts& args, cudaStream_t stream);
 
 // One row of queries: it sees tokens first … tokens - 1 of a sequence.
 struct AttentionRow {
   int32_t row = 0, tokens = 0, table = 0;  // table: where the sequence's pages begin in `tables`
+};
+// Rows [row, row + rows) of a sequence, of which the first sees `tokens` and every later one a token more.
+struct AttentionTile {
+  int32_t row = 0, rows = 0, tokens = 0, table = 0;
 };
 struct Attention {
   const float* q = nullptr;
@@ -138,8 +143,10 @@ struct Attention {
   float* out = nullptr;
   int64_t out_row_stride = 0, out_head_stride = 0;
   const AttentionRow* rows = nullptr;
-  int num_rows = 0;
-  const int32_t* tables = nullptr;  // null: token t is row t
+  const AttentionTile* tiles = nullptr;  // of attention_tiles() instead of rows
+  bool chunked = false;                  // the tiles have many rows, else one
+  int num_rows = 0;                      // or tiles
+  const int32_t* tables = nullptr;       // null: token t is row t
   int page_size = 1;
   // A key is dims [0, key_split) of k and the rest of k_rest.
   const void *k = nullptr, *k_rest = nullptr, *v = nullptr;
@@ -155,6 +162,10 @@ struct Attention {
   float* partial = nullptr;  // scratch, attention_scratch_floats()
 };
 void attention(const Attention& args, cudaStream_t stream);
+// On tensor cores: a bf16 cache, keys and values of 64 or 128, whole groups of at most 16 heads, no window.
+void attention_tiles(const Attention& args, cudaStream_t stream);
+// The parts of split rows; rows or tiles of one row each.
+void merge_splits(const Attention& args, cudaStream_t stream);
 
 // Layers that keep a state once a sequence.
 struct StateSequence {

@@ -36,6 +36,27 @@ Sources sources_of(std::span<const TensorView> views) {
   return sources;
 }
 
+bool is_aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+Mat rows_of_heads(const TensorView& cube) {
+  LOCKSTEP_CHECK(cube.shape[1] <= 1 || cube.stride[1] == cube.shape[2], "heads {} apart, {} wide",
+                 cube.stride[1], cube.shape[2]);
+  return {.data = cube.data,
+          .rows = cube.shape[0],
+          .cols = cube.shape[1] * cube.shape[2],
+          .stride = cube.stride[0]};
+}
+
+std::vector<const void*> pointers_of(std::span<const TensorView> weights) {
+  std::vector<const void*> pointers;
+  for (const TensorView& weight : weights) {
+    LOCKSTEP_CHECK_EQ(weight.stride[0], weights[0].stride[0]);  // one number for all in the kernels
+    LOCKSTEP_CHECK_EQ(static_cast<int>(weight.dtype), static_cast<int>(weights[0].dtype));
+    pointers.push_back(weight.data);
+  }
+  return pointers;
+}
+
 Heads heads_of(const TensorView& cube) {
   return {.data = cube.as<float>(),
           .rows = cube.shape[0],
@@ -83,20 +104,50 @@ std::vector<RowMove> load_moves(const PagedSequence& sequence, int page_size) {
   return moves;
 }
 
+namespace {
+
+// Where the sequence's pages begin in `tables`, behind which they are added.
+int32_t add_table(const PagedSequence& sequence, int page_size, std::vector<int32_t>& tables) {
+  const auto table = static_cast<int32_t>(tables.size());
+  const auto pages = (static_cast<size_t>(sequence.context) + static_cast<size_t>(page_size) - 1) /
+                     static_cast<size_t>(page_size);
+  tables.insert(tables.end(), sequence.page_table.begin(),
+                sequence.page_table.begin() + static_cast<std::ptrdiff_t>(pages));
+  return table;
+}
+
+}  // namespace
+
 QueryRows query_rows(std::span<const PagedSequence> sequences, int page_size) {
   QueryRows found;
   for (const PagedSequence& sequence : sequences) {
-    const auto table = static_cast<int32_t>(found.tables.size());
-    const auto pages = (static_cast<size_t>(sequence.context) + static_cast<size_t>(page_size) - 1) /
-                       static_cast<size_t>(page_size);
-    found.tables.insert(found.tables.end(), sequence.page_table.begin(),
-                        sequence.page_table.begin() + static_cast<std::ptrdiff_t>(pages));
+    const int32_t table = add_table(sequence, page_size, found.tables);
     auto& rows = sequence.num_rows == 1 ? found.single : found.chunked;
     for (int32_t row = 0; row < sequence.num_rows; ++row)
       rows.push_back({sequence.first_row + row, sequence.context - sequence.num_rows + row + 1, table});
     if (sequence.num_rows == 1)
       found.max_single_tokens = std::max(found.max_single_tokens, int64_t{sequence.context});
   }
+  return found;
+}
+
+// The longest first: they take most time.
+QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, int rows_of_tile) {
+  QueryTiles found;
+  for (const PagedSequence& sequence : sequences) {
+    const int32_t table = add_table(sequence, page_size, found.tables);
+    const int32_t before = sequence.context - sequence.num_rows;
+    if (sequence.num_rows == 1) {
+      found.single.push_back({sequence.first_row, 1, sequence.context, table});
+      found.max_single_tokens = std::max(found.max_single_tokens, int64_t{sequence.context});
+      continue;
+    }
+    for (int32_t row = 0; row < sequence.num_rows; row += rows_of_tile)
+      found.chunked.push_back({sequence.first_row + row, std::min(rows_of_tile, sequence.num_rows - row),
+                               before + row + 1, table});
+  }
+  std::stable_sort(found.chunked.begin(), found.chunked.end(),
+                   [](const AttentionTile& a, const AttentionTile& b) { return a.tokens > b.tokens; });
   return found;
 }
 

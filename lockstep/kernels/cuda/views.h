@@ -13,6 +13,11 @@ Num num_of(const TensorView& view);
 // At most kMaxSources of [rows, cols] f32.
 Sources sources_of(std::span<const TensorView> views);
 
+// A cube [rows, heads, width] whose heads lie one behind the other.
+Mat rows_of_heads(const TensorView& cube);
+// Of weights with one stride and dtype for all.
+std::vector<const void*> pointers_of(std::span<const TensorView> weights);
+bool is_aligned16(const void* data);
 Heads heads_of(const TensorView& cube);
 std::vector<StateSequence> state_sequences(std::span<const PagedSequence> sequences);
 
@@ -35,5 +40,12 @@ struct QueryRows {
   int64_t max_single_tokens = 0;
 };
 QueryRows query_rows(std::span<const PagedSequence> sequences, int page_size);
+// The same in tiles of at most `rows_of_tile` rows; single rows are tiles of one.
+struct QueryTiles {
+  std::vector<AttentionTile> single, chunked;
+  std::vector<int32_t> tables;
+  int64_t max_single_tokens = 0;
+};
+QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, int rows_of_tile);
 
 }  // namespace lockstep::kernels::cuda

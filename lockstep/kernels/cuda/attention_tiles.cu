@@ -1,0 +1,303 @@
+// Grouped-query attention on tensor cores, for bf16 caches: queries and weights of tokens are rounded to bf16, sums
+// are float32. A tile is 16 pairs of a row and a head that read the same keys; keys and values come into shared
+// memory 64 tokens at a time. A chunk of a prompt gives every warp a tile of its own. A single row gives all warps
+// the same tile and each a quarter of the tokens, merged in order at the end.
+#include "lockstep/kernels/cuda/elements.cuh"
+#include "lockstep/kernels/cuda/geometry.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr int kTokens = 64;
+constexpr int kPairs = 16;
+constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <bool kTransposed>
+__device__ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* from) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(from));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+  }
+}
+
+__device__ uint32_t pack(float low, float high) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&both);
+}
+
+// Over the four lanes that hold a row of a tile.
+__device__ float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ float row_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// What a lane knows of its two rows of the tile, g = lane / 4 and g + 8: a row of the batch, a head, and how many
+// tokens it sees (0: no such pair).
+struct Pair {
+  int row = 0, head = 0, tokens = 0;
+};
+
+__device__ Pair pair_of(const Attention& args, const AttentionTile& tile, int at) {
+  const int row = at / args.group;
+  if (row >= tile.rows) return {};
+  return {tile.row + row, static_cast<int>(blockIdx.y) * args.group + at % args.group, tile.tokens + row};
+}
+
+// `count` tokens from `first` on; the rest of the block is zero, so that nothing left there is multiplied.
+template <int kWidth, int kThreadsOfBlock>
+__device__ void load_tokens(const Attention& args, const AttentionTile& tile, int first, int count,
+                            __nv_bfloat16* keys, __nv_bfloat16* values) {
+  constexpr int kPieces = kWidth / 8, kStride = kWidth + 8;
+  for (int at = threadIdx.x; at < kTokens * kPieces; at += kThreadsOfBlock) {
+    const int token = at / kPieces, piece = at % kPieces * 8;
+    uint4 key = {}, value = {};
+    if (token < count) {
+      const int t = first + token;
+      const int64_t row = static_cast<int64_t>(args.tables[tile.table + t / args.page_size]) * args.page_size +
+                          t % args.page_size;
+      const int64_t column = static_cast<int64_t>(blockIdx.y) * kWidth + piece;
+      key = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.k) + row * args.k_stride + column);
+      value =
+          *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.v) + row * args.v_stride + column);
+    }
+    *reinterpret_cast<uint4*>(keys + token * kStride + piece) = key;
+    *reinterpret_cast<uint4*>(values + token * kStride + piece) = value;
+  }
+}
+
+template <int kWidth>
+struct TileState {
+  float out[kWidth / 8][4] = {};
+  float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+};
+
+// 8 · kColumns tokens from `first_column` on of the block in shared memory, whose first token is `first`.
+template <int kWidth, int kColumns>
+__device__ void attend_block(TileState<kWidth>& state, const uint32_t (&q)[kWidth / 16][4],
+                             const __nv_bfloat16* keys, const __nv_bfloat16* values, int first, int first_column,
+                             const Pair (&pairs)[2]) {
+  constexpr int kStride = kWidth + 8;
+  const int lane = threadIdx.x % kWarp, matrix = lane / 8, row = lane % 8;
+  float score[kColumns][4] = {};
+#pragma unroll
+  for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+    for (int step = 0; step < kWidth / 32; ++step) {
+      uint32_t b[4];
+      load_matrices<false>(b, keys + ((first_column + column) * 8 + row) * kStride + step * 32 + matrix * 8);
+      mma(score[column], q[2 * step], b[0], b[1]);
+      mma(score[column], q[2 * step + 1], b[2], b[3]);
+    }
+  float factor[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float now = state.highest[half];
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int token = first + (first_column + column) * 8 + lane % 4 * 2 + j;
+        float& one = score[column][2 * half + j];
+        if (token >= pairs[half].tokens) one = -INFINITY;
+        now = fmaxf(now, one);
+      }
+    now = row_max(now);
+    const float base = now == -INFINITY ? 0.0f : now;
+    factor[half] = exp2f(state.highest[half] - base);
+    state.highest[half] = now;
+    float total = 0;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float& one = score[column][2 * half + j];
+        one = exp2f(one - base);
+        total += one;
+      }
+    state.sum[half] = state.sum[half] * factor[half] + row_sum(total);
+  }
+#pragma unroll
+  for (int n = 0; n < kWidth / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) state.out[n][i] *= factor[i / 2];
+#pragma unroll
+  for (int step = 0; step < kColumns / 2; ++step) {
+    const uint32_t p[4] = {pack(score[2 * step][0], score[2 * step][1]), pack(score[2 * step][2], score[2 * step][3]),
+                           pack(score[2 * step + 1][0], score[2 * step + 1][1]),
+                           pack(score[2 * step + 1][2], score[2 * step + 1][3])};
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; n += 2) {
+      uint32_t b[4];
+      load_matrices<true>(b, values + (first_column * 8 + step * 16 + matrix % 2 * 8 + row) * kStride +
+                                 (n + matrix / 2) * 8);
+      mma(state.out[n], p, b[0], b[1]);
+      mma(state.out[n + 1], p, b[2], b[3]);
+    }
+  }
+}
+
+// The queries of a tile, scaled so that scores are powers of two.
+template <int kWidth>
+__device__ void load_queries(const Attention& args, const Pair (&pairs)[2], uint32_t (&q)[kWidth / 16][4]) {
+  const int column = threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int step = 0; step < kWidth / 16; ++step)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Pair& pair = pairs[i % 2];
+      float2 two = {0, 0};
+      if (pair.tokens > 0)
+        two = *reinterpret_cast<const float2*>(args.q + pair.row * args.q_row_stride +
+                                               pair.head * args.q_head_stride + step * 16 + i / 2 * 8 + column);
+      const float scale = args.scale * kLog2E;
+      q[step][i] = pack(two.x * scale, two.y * scale);
+    }
+}
+
+template <int kWidth>
+__device__ void store_tile(const Attention& args, const TileState<kWidth>& state, const Pair (&pairs)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (pairs[half].tokens == 0) continue;
+    float* out = args.out + pairs[half].row * args.out_row_stride + pairs[half].head * args.out_head_stride +
+                 threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; ++n)
+      *reinterpret_cast<float2*>(out + n * 8) = {state.out[n][2 * half] / state.sum[half],
+                                                 state.out[n][2 * half + 1] / state.sum[half]};
+  }
+}
+
+template <int kWidth, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) chunk_kernel(Attention args) {
+  extern __shared__ __nv_bfloat16 staged[];
+  __nv_bfloat16 *keys = staged, *values = staged + kTokens * (kWidth + 8);
+  const AttentionTile tile = args.tiles[blockIdx.x];
+  const int lane = threadIdx.x % kWarp, first_pair = static_cast<int>(threadIdx.x) / kWarp * kPairs;
+  const Pair pairs[2] = {pair_of(args, tile, first_pair + lane / 4), pair_of(args, tile, first_pair + lane / 4 + 8)};
+  uint32_t q[kWidth / 16][4];
+  load_queries<kWidth>(args, pairs, q);
+  TileState<kWidth> state;
+  const int end = tile.tokens + tile.rows - 1;  // the last row sees most
+  for (int first = 0; first < end; first += kTokens) {
+    __syncthreads();
+    load_tokens<kWidth, kWarps * kWarp>(args, tile, first, min(kTokens, end - first), keys, values);
+    __syncthreads();
+    attend_block<kWidth, kTokens / 8>(state, q, keys, values, first, 0, pairs);
+  }
+  store_tile<kWidth>(args, state, pairs);
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
+  extern __shared__ __nv_bfloat16 staged[];
+  __nv_bfloat16 *keys = staged, *values = staged + kTokens * (kWidth + 8);
+  __shared__ float highest[4][kPairs], sum[4][kPairs];
+  const AttentionTile tile = args.tiles[blockIdx.x];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, split = static_cast<int>(blockIdx.z);
+  const Pair pairs[2] = {pair_of(args, tile, lane / 4), pair_of(args, tile, lane / 4 + 8)};
+  uint32_t q[kWidth / 16][4];
+  load_queries<kWidth>(args, pairs, q);
+  TileState<kWidth> state;
+  int begin = 0, end = tile.tokens;
+  if (args.num_splits > 1) {
+    begin = split * static_cast<int>(kSplitTokens);
+    end = min(end, begin + static_cast<int>(kSplitTokens));
+  }
+  for (int first = begin; first < end; first += kTokens) {
+    __syncthreads();
+    load_tokens<kWidth, 4 * kWarp>(args, tile, first, min(kTokens, end - first), keys, values);
+    __syncthreads();
+    attend_block<kWidth, 2>(state, q, keys, values, first, warp * 2, pairs);
+  }
+  // The warps' parts, onto each other in their order.
+  for (int half = 0; half < 2; ++half)
+    if (lane % 4 == 0) {
+      highest[warp][lane / 4 + 8 * half] = state.highest[half];
+      sum[warp][lane / 4 + 8 * half] = state.sum[half];
+    }
+  __syncthreads();
+  auto* merged = reinterpret_cast<float*>(staged);  // [kPairs][kWidth]
+  float most[2], total[2] = {0, 0};
+  for (int half = 0; half < 2; ++half) {
+    const int at = lane / 4 + 8 * half;
+    most[half] = fmaxf(fmaxf(highest[0][at], highest[1][at]), fmaxf(highest[2][at], highest[3][at]));
+    const float base = most[half] == -INFINITY ? 0.0f : most[half];
+    for (int w = 0; w < 4; ++w) total[half] += sum[w][at] * exp2f(highest[w][at] - base);
+    const float factor = exp2f(state.highest[half] - base);
+    for (int n = 0; n < kWidth / 8; ++n)
+      for (int j = 0; j < 2; ++j) state.out[n][2 * half + j] *= factor;
+  }
+  for (int turn = 0; turn < 4; ++turn) {
+    if (warp == turn)
+      for (int half = 0; half < 2; ++half)
+        for (int n = 0; n < kWidth / 8; ++n)
+          for (int j = 0; j < 2; ++j) {
+            float& to = merged[(lane / 4 + 8 * half) * kWidth + n * 8 + lane % 4 * 2 + j];
+            to = turn == 0 ? state.out[n][2 * half + j] : to + state.out[n][2 * half + j];
+          }
+    __syncthreads();
+  }
+  if (warp > 0) return;
+  for (int half = 0; half < 2; ++half) {
+    if (pairs[half].tokens == 0) continue;
+    const float* from = merged + (lane / 4 + 8 * half) * kWidth + lane % 4 * 2;
+    const int64_t query = static_cast<int64_t>(blockIdx.x) * args.num_heads + pairs[half].head;
+    const bool whole = args.num_splits == 1;
+    float* to = whole ? args.out + pairs[half].row * args.out_row_stride + pairs[half].head * args.out_head_stride
+                      : args.partial + (query * args.num_splits + split) * (kWidth + 2);
+    const float divisor = whole ? total[half] : 1.0f;
+    for (int n = 0; n < kWidth / 8; ++n)
+      for (int j = 0; j < 2; ++j) to[n * 8 + lane % 4 * 2 + j] = from[n * 8 + j] / divisor;
+    if (!whole && lane % 4 == 0) {
+      to[kWidth] = most[half] / kLog2E;  // as the merge has it
+      to[kWidth + 1] = total[half];
+    }
+  }
+}
+
+template <int kWidth>
+void run(const Attention& args, cudaStream_t stream) {
+  constexpr size_t kShared = size_t{2} * kTokens * (kWidth + 8) * sizeof(__nv_bfloat16);
+  static_assert(kShared + 2 * 4 * kPairs * sizeof(float) <= 48 * 1024);
+  static_assert(kShared >= kPairs * kWidth * sizeof(float));
+  const auto blocks = static_cast<unsigned>(args.num_rows), kv_heads = static_cast<unsigned>(args.num_heads / args.group);
+  if (args.chunked) {
+    chunk_kernel<kWidth, kChunkWarps><<<dim3(blocks, kv_heads), kChunkWarps * kWarp, kShared, stream>>>(args);
+    return;
+  }
+  row_kernel<kWidth><<<dim3(blocks, kv_heads, static_cast<unsigned>(args.num_splits)), 4 * kWarp, kShared, stream>>>(
+      args);
+}
+
+}  // namespace
+
+void attention_tiles(const Attention& args, cudaStream_t stream) {
+  if (args.num_rows == 0 || args.num_heads == 0) return;
+  if (args.value == 64) {
+    run<64>(args, stream);
+  } else {
+    run<128>(args, stream);
+  }
+  if (!args.chunked && args.num_splits > 1) merge_splits(args, stream);
+}
+
+}  // namespace lockstep::kernels::cuda
