@@ -96,8 +96,14 @@ Rows Boundary::enter(planning::StageRef stage, TensorView given, const NormWeigh
   hidden_ = given;
   layout_ = edge.given;
   norm_ = norm;
-  for (size_t at = done_steps_; at < edge.steps.size(); ++at)
-    if (edge.steps[at].kind != StepKind::kDispatch) run_step(edge.steps[at]);
+  for (size_t at = done_steps_; at < edge.steps.size(); ++at) {
+    if (adds_then_norms(edge, at)) {
+      add_and_norm(edge.steps[at], edge.steps[at + 1]);
+      ++at;
+    } else if (edge.steps[at].kind != StepKind::kDispatch) {
+      run_step(edge.steps[at]);
+    }
+  }
   LOCKSTEP_CHECK(layout_ == edge.needed, "the edge into {} ends as {}, needed is {}",
                  planning::to_text(stage), planning::to_text(layout_, parts_.plans.grid),
                  planning::to_text(edge.needed, parts_.plans.grid));
@@ -285,6 +291,23 @@ void Boundary::fused(const Step& step) {
   hidden_ = out;
   layout_ = step.after;
   if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
+}
+
+// On a device the two are one kernel; the bits are those of both. On the host a row that was added is still
+// in the cache when it is normed.
+bool Boundary::adds_then_norms(const planning::Edge& edge, size_t at) const {
+  return parts_.kernels.memory().access() == Memory::Access::kByDevice && at + 1 < edge.steps.size() &&
+         edge.steps[at].kind == StepKind::kAdd && edge.steps[at + 1].kind == StepKind::kNorm;
+}
+
+void Boundary::add_and_norm(const Step& add, const Step& norm) {
+  const TensorView addend = hidden_, out = fresh(Value::kHidden, residual_.rows(), residual_.cols());
+  kernels::SumAddNormArgs args{
+      .addends = {&addend, 1}, .residual = residual_, .weight = norm_.weight, .eps = norm_.eps, .out = out};
+  parts_.kernels.sum_add_norm(args);
+  layout_of(add.value) = add.after;
+  hidden_ = out;
+  layout_ = norm.after;
 }
 
 // Rare: remember every row of this replica that is not finite and the edge after which it was first seen.

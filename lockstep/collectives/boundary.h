@@ -95,6 +95,8 @@ class Boundary {
   void slice(const planning::Step& step);
   void select();
   void norm(const planning::Step& step);
+  bool adds_then_norms(const planning::Edge& edge, size_t at) const;
+  void add_and_norm(const planning::Step& add, const planning::Step& norm);
   void fused(const planning::Step& step);
   void refresh_valid();
   void note_non_finite(int64_t first_row);

@@ -26,10 +26,10 @@ TEST(Geometry, BlocksCoverAllRows) {
 TEST(Geometry, SplitsDependOnTheContextAlone) {
   EXPECT_EQ(num_splits(0), 1);
   EXPECT_EQ(num_splits(1), 1);
-  EXPECT_EQ(num_splits(256), 1);
-  EXPECT_EQ(num_splits(257), 2);
-  EXPECT_EQ(num_splits(131072), 512);
-  EXPECT_EQ(num_splits(700), 4);  // a power of two
+  EXPECT_EQ(num_splits(128), 1);
+  EXPECT_EQ(num_splits(129), 2);
+  EXPECT_EQ(num_splits(131072), 1024);
+  EXPECT_EQ(num_splits(700), 8);  // a power of two
   EXPECT_EQ(attention_scratch_floats(3, 4, 128, 1), 0);
   EXPECT_EQ(attention_scratch_floats(3, 4, 128, 2), 3 * 4 * 2 * 130);
   EXPECT_EQ(head_tiles_of_group(1), 1);
@@ -48,6 +48,12 @@ TEST(Geometry, ExpertsOnTensorCoresNeedWholeSteps) {
   EXPECT_EQ(expert_passes_at_once(8, 128), 1);
   EXPECT_EQ(expert_passes_at_once(65536, 128), 8);
   EXPECT_EQ(expert_passes_at_once(0, 0), 1);
+  EXPECT_TRUE(experts_take_tiles(65536, 128));
+  EXPECT_FALSE(experts_take_tiles(1024, 128));
+  EXPECT_EQ(expert_tiles_at_once(65536, 128), 8);
+  EXPECT_TRUE(places_in_one_block(1024, 128));
+  EXPECT_FALSE(places_in_one_block(1032, 128));
+  EXPECT_FALSE(places_in_one_block(8, 512));
 }
 
 TEST(UploadSlots, ContentThatIsStillThereIsFound) {

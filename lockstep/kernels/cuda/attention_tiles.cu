@@ -61,25 +61,58 @@ __device__ Pair pair_of(const Attention& args, const AttentionTile& tile, int at
   return {tile.row + row, static_cast<int>(blockIdx.y) * args.group + at % args.group, tile.tokens + row};
 }
 
-// `count` tokens from `first` on; the rest of the block is zero, so that nothing left there is multiplied.
+// 16 bytes into shared memory without waiting; zeros where `bytes` is 0, so that nothing left there is multiplied.
+__device__ void copy16(__nv_bfloat16* to, const __nv_bfloat16* from, int bytes) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes));
+}
+template <int kPending>
+__device__ void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
+}
+
+// Keys, then values.
+template <int kWidth>
+struct Staged {
+  __nv_bfloat16 keys[kTokens * (kWidth + 8)], values[kTokens * (kWidth + 8)];
+};
+
+// Begins to copy `count` tokens from `first` on, as one group; the rest of the block becomes zero.
 template <int kWidth, int kThreadsOfBlock>
 __device__ void load_tokens(const Attention& args, const AttentionTile& tile, int first, int count,
-                            __nv_bfloat16* keys, __nv_bfloat16* values) {
+                            Staged<kWidth>& to) {
   constexpr int kPieces = kWidth / 8, kStride = kWidth + 8;
   for (int at = threadIdx.x; at < kTokens * kPieces; at += kThreadsOfBlock) {
     const int token = at / kPieces, piece = at % kPieces * 8;
-    uint4 key = {}, value = {};
-    if (token < count) {
-      const int t = first + token;
-      const int64_t row = static_cast<int64_t>(args.tables[tile.table + t / args.page_size]) * args.page_size +
-                          t % args.page_size;
-      const int64_t column = static_cast<int64_t>(blockIdx.y) * kWidth + piece;
-      key = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.k) + row * args.k_stride + column);
-      value =
-          *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.v) + row * args.v_stride + column);
+    const int t = first + min(token, count - 1), bytes = token < count ? 16 : 0;
+    const int64_t row = static_cast<int64_t>(args.tables[tile.table + t / args.page_size]) * args.page_size +
+                        t % args.page_size;
+    const int64_t column = static_cast<int64_t>(blockIdx.y) * kWidth + piece;
+    copy16(to.keys + token * kStride + piece,
+           static_cast<const __nv_bfloat16*>(args.k) + row * args.k_stride + column, bytes);
+    copy16(to.values + token * kStride + piece,
+           static_cast<const __nv_bfloat16*>(args.v) + row * args.v_stride + column, bytes);
+  }
+  asm volatile("cp.async.commit_group;");
+}
+
+// Calls body(stage, first) for every 64 tokens of [begin, end), while the 64 behind them are on their way.
+template <int kWidth, int kThreadsOfBlock, class Body>
+__device__ void for_token_blocks(const Attention& args, const AttentionTile& tile, int begin, int end,
+                                 Staged<kWidth>* stages, Body&& body) {
+  if (begin < end) load_tokens<kWidth, kThreadsOfBlock>(args, tile, begin, min(kTokens, end - begin), stages[0]);
+  int turn = 0;
+  for (int first = begin; first < end; first += kTokens, turn ^= 1) {
+    const int next = first + kTokens;
+    if (next < end) {
+      load_tokens<kWidth, kThreadsOfBlock>(args, tile, next, min(kTokens, end - next), stages[turn ^ 1]);
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
     }
-    *reinterpret_cast<uint4*>(keys + token * kStride + piece) = key;
-    *reinterpret_cast<uint4*>(values + token * kStride + piece) = value;
+    __syncthreads();
+    body(stages[turn], first);
+    __syncthreads();
   }
 }
 
@@ -188,8 +221,8 @@ __device__ void store_tile(const Attention& args, const TileState<kWidth>& state
 
 template <int kWidth, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) chunk_kernel(Attention args) {
-  extern __shared__ __nv_bfloat16 staged[];
-  __nv_bfloat16 *keys = staged, *values = staged + kTokens * (kWidth + 8);
+  extern __shared__ uint4 shared[];
+  auto* stages = reinterpret_cast<Staged<kWidth>*>(shared);
   const AttentionTile tile = args.tiles[blockIdx.x];
   const int lane = threadIdx.x % kWarp, first_pair = static_cast<int>(threadIdx.x) / kWarp * kPairs;
   const Pair pairs[2] = {pair_of(args, tile, first_pair + lane / 4), pair_of(args, tile, first_pair + lane / 4 + 8)};
@@ -197,19 +230,16 @@ __global__ void __launch_bounds__(kWarps* kWarp) chunk_kernel(Attention args) {
   load_queries<kWidth>(args, pairs, q);
   TileState<kWidth> state;
   const int end = tile.tokens + tile.rows - 1;  // the last row sees most
-  for (int first = 0; first < end; first += kTokens) {
-    __syncthreads();
-    load_tokens<kWidth, kWarps * kWarp>(args, tile, first, min(kTokens, end - first), keys, values);
-    __syncthreads();
-    attend_block<kWidth, kTokens / 8>(state, q, keys, values, first, 0, pairs);
-  }
+  for_token_blocks<kWidth, kWarps * kWarp>(args, tile, 0, end, stages, [&](const Staged<kWidth>& stage, int first) {
+    attend_block<kWidth, kTokens / 8>(state, q, stage.keys, stage.values, first, 0, pairs);
+  });
   store_tile<kWidth>(args, state, pairs);
 }
 
 template <int kWidth>
 __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
-  extern __shared__ __nv_bfloat16 staged[];
-  __nv_bfloat16 *keys = staged, *values = staged + kTokens * (kWidth + 8);
+  extern __shared__ uint4 shared[];
+  auto* stages = reinterpret_cast<Staged<kWidth>*>(shared);
   __shared__ float highest[4][kPairs], sum[4][kPairs];
   const AttentionTile tile = args.tiles[blockIdx.x];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, split = static_cast<int>(blockIdx.z);
@@ -222,12 +252,9 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
     begin = split * static_cast<int>(kSplitTokens);
     end = min(end, begin + static_cast<int>(kSplitTokens));
   }
-  for (int first = begin; first < end; first += kTokens) {
-    __syncthreads();
-    load_tokens<kWidth, 4 * kWarp>(args, tile, first, min(kTokens, end - first), keys, values);
-    __syncthreads();
-    attend_block<kWidth, 2>(state, q, keys, values, first, warp * 2, pairs);
-  }
+  for_token_blocks<kWidth, 4 * kWarp>(args, tile, begin, end, stages, [&](const Staged<kWidth>& stage, int first) {
+    attend_block<kWidth, 2>(state, q, stage.keys, stage.values, first, warp * 2, pairs);
+  });
   // The warps' parts, onto each other in their order.
   for (int half = 0; half < 2; ++half)
     if (lane % 4 == 0) {
@@ -235,7 +262,7 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
       sum[warp][lane / 4 + 8 * half] = state.sum[half];
     }
   __syncthreads();
-  auto* merged = reinterpret_cast<float*>(staged);  // [kPairs][kWidth]
+  auto* merged = reinterpret_cast<float*>(shared);  // [kPairs][kWidth]
   float most[2], total[2] = {0, 0};
   for (int half = 0; half < 2; ++half) {
     const int at = lane / 4 + 8 * half;
@@ -274,18 +301,25 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
   }
 }
 
+// Shared memory beyond what every kernel has, the same for every launch of a kernel: ranks on other threads ask for the
+// same.
+template <class Kernel>
+void launch(Kernel kernel, dim3 grid, int threads, int shared, const Attention& args, cudaStream_t stream) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared), stream>>>(args);
+}
+
 template <int kWidth>
 void run(const Attention& args, cudaStream_t stream) {
-  constexpr size_t kShared = size_t{2} * kTokens * (kWidth + 8) * sizeof(__nv_bfloat16);
-  static_assert(kShared + 2 * 4 * kPairs * sizeof(float) <= 48 * 1024);
-  static_assert(kShared >= kPairs * kWidth * sizeof(float));
+  constexpr int kShared = 2 * static_cast<int>(sizeof(Staged<kWidth>));
+  static_assert(kShared >= kPairs * kWidth * static_cast<int>(sizeof(float)));
   const auto blocks = static_cast<unsigned>(args.num_rows), kv_heads = static_cast<unsigned>(args.num_heads / args.group);
   if (args.chunked) {
-    chunk_kernel<kWidth, kChunkWarps><<<dim3(blocks, kv_heads), kChunkWarps * kWarp, kShared, stream>>>(args);
-    return;
+    launch(chunk_kernel<kWidth, kChunkWarps>, dim3(blocks, kv_heads), kChunkWarps * kWarp, kShared, args, stream);
+  } else {
+    launch(row_kernel<kWidth>, dim3(blocks, kv_heads, static_cast<unsigned>(args.num_splits)), 4 * kWarp, kShared, args,
+           stream);
   }
-  row_kernel<kWidth><<<dim3(blocks, kv_heads, static_cast<unsigned>(args.num_splits)), 4 * kWarp, kShared, stream>>>(
-      args);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lockstep/kernels/cuda/cuda_kernels.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "lockstep/kernels/cpu/arguments.h"
 #include "lockstep/kernels/cuda/dense.h"
@@ -37,7 +38,9 @@ class CudaKernels final : public Kernels {
   std::string_view name() const override { return "cuda"; }
   const Memory& memory() override { return gpu_; }
   void step(uint64_t key, const std::function<void()>& body) override {
+    rounded_from_ = {};
     steps_ == Steps::kRecorded ? recorder_.step(key, body) : body();
+    rounded_from_ = {};
   }
   std::unique_ptr<Fence> make_fence() override { return std::make_unique<GpuFence>(gpu_); }
   void record(Fence& fence) override {
@@ -74,6 +77,7 @@ class CudaKernels final : public Kernels {
     } else if (!by_library(Weight::kOutIn, args.inputs, args.x, args.w, args.out)) {
       plain_linear(mat(args.x), mat(args.w), mat(args.out), stream());
     }
+    if (rounded_from_.x.data != nullptr && overlap(args.out, rounded_from_.x)) rounded_from_ = {};
     if (!args.bias.empty()) add_bias(mat(args.out), args.bias.data, num_of(args.bias), stream());
     end("linear");
   }
@@ -203,6 +207,7 @@ class CudaKernels final : public Kernels {
   template <class Args, class... Parts>
   bool begins(const Args& args, const Parts&... parts) {
     cpu::check(args);
+    if constexpr (!std::is_same_v<Args, LinearArgs>) rounded_from_ = {};
     recorder_.note(parts...);
     if (recorder_.skips_launches()) return false;
     gpu_.use();
@@ -226,6 +231,7 @@ class CudaKernels final : public Kernels {
   RowMoves on_gpu(const MoveList& list) { return list.listed.empty() ? list.moves : listed(list.listed); }
 
   void zero_padding(const Mat& out, std::span<const PagedSequence> sequences);
+  bool already_rounded(const TensorView& x, bool whole) const;
   bool by_library(Weight weight, LinearArgs::Inputs inputs, const TensorView& x, const TensorView& w,
                   const TensorView& out);
   // Rows of queries in up to two launches.
@@ -240,6 +246,12 @@ class CudaKernels final : public Kernels {
   Uploads uploads_;
   StepRecorder recorder_;
   Dense dense_;
+  struct RoundedFrom {
+    TensorView x;
+    bool whole = false;
+    uint64_t host_writes = 0;
+  };
+  RoundedFrom rounded_from_;        // what rounded_ and rest_ hold
   Buffer rounded_, rest_;           // [rows, in] bf16: the input of a product
   Buffer expert_x_, expert_inner_;  // [slots, hidden], [slots, inter]
   Buffer partial_;                  // attention_scratch_floats()
@@ -263,9 +275,17 @@ bool CudaKernels::by_library(Weight weight, LinearArgs::Inputs inputs, const Ten
                          .x_alignment = alignment_of(rounded),
                          .w_alignment = alignment_of(w.data),
                          .out_alignment = alignment_of(out.data)};
-  to_bf16(mat(x), rounded, rest, stream());
+  if (!already_rounded(x, whole)) to_bf16(mat(x), rounded, rest, stream());
+  rounded_from_ = {x, whole, gpu_.num_host_writes()};
   if (!dense_.product(shape, Onto::kNothing, rounded, w.data, out.as<float>())) return false;
   return !whole || dense_.product(shape, Onto::kSum, rest, w.data, out.as<float>());
+}
+
+// Whether the input of a product is that of the product before it: any other op may have changed it.
+bool CudaKernels::already_rounded(const TensorView& x, bool whole) const {
+  const TensorView& last = rounded_from_.x;
+  return last.data == x.data && last.shape == x.shape && last.stride == x.stride &&
+         (rounded_from_.whole || !whole) && rounded_from_.host_writes == gpu_.num_host_writes();
 }
 
 void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
@@ -345,32 +365,10 @@ void CudaKernels::attend_rows(Attention args, std::span<const AttentionRow> rows
 void CudaKernels::gqa(const GqaArgs& args) {
   cpu::check(args);
   gpu_.use();
+  rounded_from_ = {};
   recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.out);
   zero_padding(rows_of_heads(args.out), args.sequences);
-  const auto width = static_cast<int>(args.q.shape[2]), heads = static_cast<int>(args.q.shape[1]);
-  const Attention attention{.q = args.q.as<float>(),
-                            .q_row_stride = args.q.stride[0],
-                            .q_head_stride = args.q.stride[1],
-                            .out = args.out.as<float>(),
-                            .out_row_stride = args.out.stride[0],
-                            .out_head_stride = args.out.stride[1],
-                            .page_size = args.page_size,
-                            .k = args.k.data,
-                            .k_rest = args.k.data,
-                            .v = args.v.data,
-                            .k_stride = args.k.stride[0],
-                            .v_stride = args.v.stride[0],
-                            .k_head_stride = width,
-                            .v_head_stride = width,
-                            .num = num_of(args.k),
-                            .key = width,
-                            .key_split = width,
-                            .value = width,
-                            .num_heads = heads,
-                            .group = args.group,
-                            .first_in_group = args.first_in_group,
-                            .scale = args.scale,
-                            .window = args.window};
+  const Attention attention = attention_of(args);
   const auto whole_pairs = [](const TensorView& cube) {
     return reinterpret_cast<uintptr_t>(cube.data) % 8 == 0 && cube.stride[0] % 2 == 0 &&
            cube.stride[1] % 2 == 0;
@@ -379,7 +377,8 @@ void CudaKernels::gqa(const GqaArgs& args) {
     return is_aligned16(cache.data) && cache.stride[0] % 8 == 0;
   };
   if (inputs_ == ProductInputs::kRounded && attention.num == Num::kBF16 &&
-      attention_fits_tiles(width, heads, args.group, args.first_in_group, args.window) &&
+      attention_fits_tiles(attention.value, attention.num_heads, args.group, args.first_in_group,
+                           args.window) &&
       whole_pairs(args.q) && whole_pairs(args.out) && whole_pieces(args.k) && whole_pieces(args.v)) {
     attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)));
   } else {
@@ -409,60 +408,22 @@ void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles) {
 void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {
   cpu::check(args);
   gpu_.use();
+  rounded_from_ = {};
   recorder_.note(args.q, args.cache, args.page_size, args.scale, args.out);
-  const QueryRows rows = query_rows(args.sequences, args.page_size);
   zero_padding(rows_of_heads(args.out), args.sequences);
-  const auto heads = static_cast<int>(args.q.shape[1]), width = static_cast<int>(args.cache.shape[1]);
-  attend({.q = args.q.as<float>(),
-          .q_row_stride = args.q.stride[0],
-          .q_head_stride = args.q.stride[1],
-          .out = args.out.as<float>(),
-          .out_row_stride = args.out.stride[0],
-          .out_head_stride = args.out.stride[1],
-          .page_size = args.page_size,
-          .k = args.cache.data,
-          .k_rest = args.cache.data,
-          .v = args.cache.data,
-          .k_stride = args.cache.stride[0],
-          .v_stride = args.cache.stride[0],
-          .num = num_of(args.cache),
-          .key = width,
-          .key_split = width,
-          .value = args.latent,
-          .num_heads = heads,
-          .group = std::max(heads, 1),
-          .scale = args.scale},
-         rows);
+  attend(attention_of(args), query_rows(args.sequences, args.page_size));
   end("mla_absorbed");
 }
 
 void CudaKernels::mla_expanded(const MlaExpandedArgs& args) {
   cpu::check(args);
   gpu_.use();
+  rounded_from_ = {};
   recorder_.note(args.q, args.kv, args.k_rope, args.scale, args.out);
   QueryRows rows;
   const auto context = static_cast<int32_t>(args.kv.shape[0]), count = static_cast<int32_t>(args.q.shape[0]);
   for (int32_t row = 0; row < count; ++row) rows.chunked.push_back({row, context - count + row + 1, 0});
-  attend({.q = args.q.as<float>(),
-          .q_row_stride = args.q.stride[0],
-          .q_head_stride = args.q.stride[1],
-          .out = args.out.as<float>(),
-          .out_row_stride = args.out.stride[0],
-          .out_head_stride = args.out.stride[1],
-          .k = args.kv.data,
-          .k_rest = args.k_rope.data,
-          .v = args.kv.as<float>() + args.nope,
-          .k_stride = args.kv.stride[0],
-          .k_rest_stride = args.k_rope.stride[0],
-          .v_stride = args.kv.stride[0],
-          .k_head_stride = args.kv.stride[1],
-          .v_head_stride = args.kv.stride[1],
-          .key = args.nope + static_cast<int>(args.k_rope.shape[1]),
-          .key_split = args.nope,
-          .value = static_cast<int>(args.out.shape[2]),
-          .num_heads = static_cast<int>(args.q.shape[1]),
-          .scale = args.scale},
-         rows);
+  attend(attention_of(args), rows);
   end("mla_expanded");
 }
 

@@ -29,7 +29,9 @@ template <int kTiles>
 __device__ void tile_product(const __nv_bfloat16* lower, const __nv_bfloat16* upper,
                              const __nv_bfloat16* const (&x)[kTiles], int depth, float (&sum)[kTiles][4]) {
   const int quad = (threadIdx.x % 4) * 8;
-#pragma unroll 4
+  // Loads of so many steps are on their way before the first is needed.
+  constexpr int kAhead = kTiles <= 2 ? 8 : 4;
+#pragma unroll kAhead
   for (int at = quad; at < depth; at += 32) {
     const uint4 lo = load16_once(lower + at), hi = load16_once(upper + at);
 #pragma unroll

@@ -18,7 +18,7 @@ constexpr int64_t norm_blocks(int64_t rows, int64_t cols) {
 }
 
 // Attention: tokens of one split; a decode row of more is cut and its parts merged in order.
-inline constexpr int64_t kSplitTokens = 256;
+inline constexpr int64_t kSplitTokens = 128;
 constexpr int num_splits(int64_t max_tokens) {
   const int64_t splits = ceil_div(max_tokens, kSplitTokens);
   // A power of two, so that growing contexts seldom change the shape of a launch; splits without tokens end
@@ -48,6 +48,12 @@ constexpr int64_t attention_shared_bytes(int64_t key) {
 }
 inline constexpr int kMaxKey = 1408;
 static_assert(attention_shared_bytes(kMaxKey) <= 48 * 1024);
+
+// Routing of few rows to few experts is placed by one block.
+inline constexpr int kFewEntries = 1024, kFewExperts = 512;
+constexpr bool places_in_one_block(int64_t entries, int64_t experts) {
+  return entries <= kFewEntries && experts > 0 && experts < kFewExperts;
+}
 
 // Experts on tensor cores: 16-byte pieces of 8 values, 32 values of depth a step.
 constexpr bool experts_fit_tensor_cores(int64_t hidden, int64_t inter) {

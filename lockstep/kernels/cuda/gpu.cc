@@ -88,6 +88,7 @@ void Gpu::release(void* memory) const {
 
 void Gpu::upload(void* to, const void* from, size_t bytes) const {
   if (bytes == 0) return;
+  ++num_host_writes_;
   use();
   // From pageable memory: CUDA takes a copy before it returns.
   expect_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload");
@@ -102,6 +103,7 @@ void Gpu::download(void* to, const void* from, size_t bytes) const {
 
 void Gpu::zero(void* at, size_t bytes) const {
   if (bytes == 0) return;
+  ++num_host_writes_;
   use();
   expect_success(cudaMemsetAsync(at, 0, bytes, stream_), "cudaMemset");
 }

@@ -31,7 +31,8 @@ class Gpu final : public Memory {
 
   int index() const { return index_; }
   cudaStream_t stream() const { return stream_; }
-  void use() const;  // this thread's calls go to this GPU
+  uint64_t num_host_writes() const { return num_host_writes_; }  // upload() and zero(), so far
+  void use() const;                                              // this thread's calls go to this GPU
   void wait_idle() const;
 
   Access access() const override { return Access::kByDevice; }
@@ -47,6 +48,7 @@ class Gpu final : public Memory {
   const PinnedMemory pinned_;
   const int index_;
   cudaStream_t stream_ = nullptr;
+  mutable uint64_t num_host_writes_ = 0;
 };
 
 // Work that a stream has been given up to some point.

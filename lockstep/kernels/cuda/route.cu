@@ -190,20 +190,70 @@ __global__ void mark_absent_kernel(PlaceSource source, int64_t entries, int firs
   if (expert < first || expert >= first + count) source.slot_of[at] = -1;
 }
 
+constexpr int kMostPulled = 64;  // slots of a row that are looked up before the first is read
+
+// A thread a column, a block some columns of one row.
 __global__ void pull_kernel(Pull args) {
-  const int64_t row = blockIdx.x;
-  float* out = static_cast<float*>(args.out.data) + row * args.out.stride;
-  for (int64_t at = threadIdx.x; at < args.out.cols; at += blockDim.x) {
-    float sum = 0;
-    for (int k = 0; k < args.top_k; ++k) {
-      const float weight = args.weight[row * args.top_k + k];
-      for (int s = 0; s < args.num_sources; ++s) {
-        const int slot = args.slot_of[s][row * args.top_k + k];
-        if (slot >= 0) sum += weight * args.y[s][slot * args.y_stride[s] + at];
-      }
+  __shared__ const float* from[kMostPulled];
+  __shared__ float weights[kMostPulled];
+  const int64_t row = blockIdx.x, column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  float sum = 0;
+  const int total = args.top_k * args.num_sources;  // in the order of k, then of the sources
+  for (int first = 0; first < total; first += kMostPulled) {
+    const int count = min(kMostPulled, total - first);
+    __syncthreads();
+    for (int at = threadIdx.x; at < count; at += blockDim.x) {
+      const int k = (first + at) / args.num_sources, source = (first + at) % args.num_sources;
+      const int slot = args.slot_of[source][row * args.top_k + k];
+      from[at] = slot < 0 ? nullptr : args.y[source] + slot * args.y_stride[source];
+      weights[at] = args.weight[row * args.top_k + k];
     }
-    out[at] = sum;
+    __syncthreads();
+    if (column >= args.out.cols) continue;
+#pragma unroll 8
+    for (int at = 0; at < count; ++at)
+      if (from[at] != nullptr) sum += weights[at] * from[at][column];
   }
+  if (column < args.out.cols) static_cast<float*>(args.out.data)[row * args.out.stride + column] = sum;
+}
+
+// All of it in one block, for few entries: a thread counts and places the rows of a local expert.
+__global__ void place_few_kernel(Place args) {
+  __shared__ int32_t experts[kFewEntries], counts[kFewExperts];
+  int total = 0;
+  for (int s = 0; s < args.num_sources; ++s) {
+    const int entries = static_cast<int>(args.sources[s].rows) * args.top_k;
+    for (int at = threadIdx.x; at < entries; at += blockDim.x) {
+      const int local = args.sources[s].expert_idx[at] - args.first_expert;
+      const bool is_local = local >= 0 && local < args.num_local;
+      experts[total + at] = is_local ? local : -1;
+      if (!is_local) args.sources[s].slot_of[at] = -1;
+    }
+    total += entries;
+  }
+  __syncthreads();
+  const int mine = static_cast<int>(threadIdx.x);
+  int count = 0;
+  if (mine < args.num_local)
+    for (int at = 0; at < total; ++at) count += experts[at] == mine ? 1 : 0;
+  if (mine < kFewExperts) counts[mine] = count;
+  __syncthreads();
+  int next = 0;
+  for (int e = 0; e < min(mine, args.num_local); ++e) next += counts[e];
+  if (mine <= args.num_local) args.start[mine] = next;
+  if (mine < args.num_local && count > 0) {
+    int at = 0;
+    for (int s = 0; s < args.num_sources; ++s)
+      for (int entry = 0; entry < args.sources[s].rows * args.top_k; ++entry, ++at)
+        if (experts[at] == mine) {
+          args.sources[s].slot_of[entry] = next;
+          args.moves[next] = {s, entry / args.top_k, next};
+          ++next;
+        }
+  }
+  int used = 0;
+  for (int e = 0; e < args.num_local; ++e) used += counts[e];
+  for (int64_t slot = used + mine; slot < args.capacity; slot += blockDim.x) args.moves[slot] = {0, 0, -1};
 }
 
 }  // namespace
@@ -216,6 +266,12 @@ void route(const Route& args, cudaStream_t stream) {
 }
 
 void place_slots(const Place& args, cudaStream_t stream) {
+  int64_t total = 0;
+  for (int s = 0; s < args.num_sources; ++s) total += args.sources[s].rows * args.top_k;
+  if (places_in_one_block(total, args.num_local)) {
+    place_few_kernel<<<1, kFewExperts + kWarp, 0, stream>>>(args);
+    return;
+  }
   for (int s = 0; s < args.num_sources; ++s) {
     const int64_t entries = args.sources[s].rows * args.top_k;
     if (entries > 0)
@@ -232,7 +288,8 @@ void place_slots(const Place& args, cudaStream_t stream) {
 
 void pull_weighted(const Pull& args, cudaStream_t stream) {
   if (args.out.rows == 0 || args.out.cols == 0) return;
-  pull_kernel<<<static_cast<unsigned>(args.out.rows), kThreads, 0, stream>>>(args);
+  pull_kernel<<<dim3(static_cast<unsigned>(args.out.rows), static_cast<unsigned>(ceil_div(args.out.cols, kThreads))),
+                kThreads, 0, stream>>>(args);
 }
 
 }  // namespace lockstep::kernels::cuda

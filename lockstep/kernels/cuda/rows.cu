@@ -47,6 +47,65 @@ __global__ void norm_by_warp(const float* x, int64_t x_stride, const W* weight, 
     out[row * out_stride + at] = to_f32(weight[at]) * (x[row * x_stride + at] * scale);
 }
 
+// A block a row that stays in registers: kMostPieces pieces of four values a thread.
+constexpr int kMostPieces = 4, kRowThreads = 512;
+
+template <class W>
+__device__ void norm_pieces(const float4 (&pieces)[kMostPieces], float squares, const W* weight, float eps,
+                            float* out, int64_t cols) {
+  const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
+#pragma unroll
+  for (int n = 0; n < kMostPieces; ++n) {
+    const int64_t at = (static_cast<int64_t>(n) * kRowThreads + threadIdx.x) * 4;
+    if (at >= cols) break;
+    const float4 x = pieces[n];
+    *reinterpret_cast<float4*>(out + at) = {
+        to_f32(weight[at]) * (x.x * scale), to_f32(weight[at + 1]) * (x.y * scale),
+        to_f32(weight[at + 2]) * (x.z * scale), to_f32(weight[at + 3]) * (x.w * scale)};
+  }
+}
+
+__device__ float squares_of(const float4& x) { return x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w; }
+
+template <class W>
+__global__ void norm_in_registers(const float* x, int64_t x_stride, const W* weight, float eps, float* out,
+                                  int64_t out_stride, int64_t cols) {
+  float4 pieces[kMostPieces];
+  float squares = 0;
+#pragma unroll
+  for (int n = 0; n < kMostPieces; ++n) {
+    const int64_t at = (static_cast<int64_t>(n) * kRowThreads + threadIdx.x) * 4;
+    if (at >= cols) break;
+    pieces[n] = *reinterpret_cast<const float4*>(x + blockIdx.x * x_stride + at);
+    squares += squares_of(pieces[n]);
+  }
+  norm_pieces(pieces, squares, weight, eps, out + blockIdx.x * out_stride, cols);
+}
+
+template <class W>
+__global__ void sum_add_norm_in_registers(Sources addends, float* residual, int64_t residual_stride,
+                                          const W* weight, float eps, float* out, int64_t out_stride,
+                                          int64_t cols) {
+  const int64_t row = blockIdx.x;
+  float4 pieces[kMostPieces];
+  float squares = 0;
+#pragma unroll
+  for (int n = 0; n < kMostPieces; ++n) {
+    const int64_t at = (static_cast<int64_t>(n) * kRowThreads + threadIdx.x) * 4;
+    if (at >= cols) break;
+    float4& kept = *reinterpret_cast<float4*>(residual + row * residual_stride + at);
+    float4 sum = *reinterpret_cast<const float4*>(addends.data[0] + row * addends.stride[0] + at);
+    for (int source = 1; source < addends.count; ++source) {
+      const float4 more = *reinterpret_cast<const float4*>(addends.data[source] + row * addends.stride[source] + at);
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+    }
+    pieces[n] = {kept.x + sum.x, kept.y + sum.y, kept.z + sum.z, kept.w + sum.w};
+    kept = pieces[n];
+    squares += squares_of(pieces[n]);
+  }
+  norm_pieces(pieces, squares, weight, eps, out + row * out_stride, cols);
+}
+
 template <class W>
 __global__ void norm_by_block(const float* x, int64_t x_stride, const W* weight, float eps, float* out,
                               int64_t out_stride, int64_t cols) {
@@ -172,6 +231,7 @@ __global__ void rope_kernel(Rope args) {
 unsigned blocks(int64_t rows) { return static_cast<unsigned>(rows); }
 float* f32(const Mat& x) { return static_cast<float*>(x.data); }
 bool nothing(const Mat& x) { return x.rows == 0 || x.cols == 0; }
+bool fits_registers(int64_t cols) { return cols % 4 == 0 && cols <= int64_t{4} * kMostPieces * kRowThreads; }
 unsigned threads_for(int64_t cols) {
   return cols >= kThreads ? kThreads : static_cast<unsigned>(ceil_div(cols, kWarp) * kWarp);
 }
@@ -194,6 +254,8 @@ void rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const
     if (x.cols <= kWarpRow) {
       norm_by_warp<<<count, kThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.rows,
                                                    x.cols);
+    } else if (fits_registers(x.cols) && whole_pieces(x.data, x.stride) && whole_pieces(out.data, out.stride)) {
+      norm_in_registers<<<count, kRowThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.cols);
     } else {
       norm_by_block<<<count, kThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.cols);
     }
@@ -247,7 +309,16 @@ void sum_rows(const Sources& addends, const RowMoves& moves, const Mat& out, cud
 void sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,
                   const Mat& out, cudaStream_t stream) {
   if (nothing(out)) return;
+  bool whole = fits_registers(out.cols) && whole_pieces(residual.data, residual.stride) &&
+               whole_pieces(out.data, out.stride);
+  for (int source = 0; source < addends.count; ++source)
+    whole = whole && whole_pieces(addends.data[source], addends.stride[source]);
   with_num(weight_num, weight, [&](const auto* w) {
+    if (whole) {
+      sum_add_norm_in_registers<<<blocks(out.rows), kRowThreads, 0, stream>>>(
+          addends, f32(residual), residual.stride, w, eps, f32(out), out.stride, out.cols);
+      return;
+    }
     sum_add_norm_kernel<<<blocks(out.rows), kThreads, 0, stream>>>(
         addends, f32(residual), residual.stride, w, eps, f32(out), out.stride, out.cols);
   });

@@ -1,6 +1,7 @@
 #include "lockstep/kernels/cuda/views.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -55,6 +56,24 @@ std::vector<const void*> pointers_of(std::span<const TensorView> weights) {
     pointers.push_back(weight.data);
   }
   return pointers;
+}
+
+namespace {
+
+std::pair<uintptr_t, uintptr_t> extent(const TensorView& view) {
+  const auto begin = reinterpret_cast<uintptr_t>(view.data);
+  int64_t last = 0;
+  for (size_t dim = 0; dim < view.num_dims; ++dim)
+    last += std::max<int64_t>(view.shape[dim] - 1, 0) * view.stride[dim];
+  return {begin, begin + static_cast<uintptr_t>(last + 1) * size_of(view.dtype)};
+}
+
+}  // namespace
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  const auto [a_begin, a_end] = extent(a);
+  const auto [b_begin, b_end] = extent(b);
+  return a_begin < b_end && b_begin < a_end;
 }
 
 Heads heads_of(const TensorView& cube) {

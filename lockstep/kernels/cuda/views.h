@@ -18,6 +18,8 @@ Mat rows_of_heads(const TensorView& cube);
 // Of weights with one stride and dtype for all.
 std::vector<const void*> pointers_of(std::span<const TensorView> weights);
 bool is_aligned16(const void* data);
+// Whether two views of memory may share an element: by where they begin and end.
+bool overlap(const TensorView& a, const TensorView& b);
 Heads heads_of(const TensorView& cube);
 std::vector<StateSequence> state_sequences(std::span<const PagedSequence> sequences);
 
@@ -47,5 +49,10 @@ struct QueryTiles {
   int64_t max_single_tokens = 0;
 };
 QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, int rows_of_tile);
+
+// All but the rows of queries and the page tables.
+Attention attention_of(const GqaArgs& args);
+Attention attention_of(const MlaAbsorbedArgs& args);
+Attention attention_of(const MlaExpandedArgs& args);
 
 }  // namespace lockstep::kernels::cuda
