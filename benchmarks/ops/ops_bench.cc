@@ -191,7 +191,7 @@ void grouped_ffn(benchmark::State& state) {
   std::vector<int32_t> expert_start;
   for (int64_t e = 0; e <= kExperts; ++e) expert_start.push_back(static_cast<int32_t>(e * rows_each));
   for (auto _ : state) {
-    std::vector<TensorView> gate, up, down;
+    std::vector<WeightView> gate, up, down;
     for (int64_t e = 0; e < kExperts; ++e) {
       gate.push_back(WeightPool::get().next(DType::kBF16, kExpertInter, kHidden));
       up.push_back(WeightPool::get().next(DType::kBF16, kExpertInter, kHidden));

@@ -57,6 +57,14 @@ void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
       ->group(kCapacity);
 }
 
+std::map<std::string, QuantFormat> quant_formats() {
+  return {{"fp8", QuantFormat::kFp8},
+          {"nvfp4", QuantFormat::kNvfp4},
+          {"mxfp4", QuantFormat::kMxfp4},
+          {"int8", QuantFormat::kInt8},
+          {"int4", QuantFormat::kInt4}};
+}
+
 void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
   app.add_option("--model,--model-path,-m", config.model_directory, "Folder of the checkpoint")->required();
   add_parallel_flags(app, config.parallel);
@@ -96,6 +104,10 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
       ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::ProductInputs>{
           {"bf16", runtime::ProductInputs::kRounded}, {"whole", runtime::ProductInputs::kWhole}}))
       ->default_str("bf16")
+      ->group(kCapacity);
+  app.add_option("--quantization", config.quantization,
+                 "Quantize plain weights while they are read: fp8, nvfp4, mxfp4, int8 or int4")
+      ->transform(CLI::CheckedTransformer(quant_formats()))
       ->group(kCapacity);
   app.add_option("--collective-timeout", config.deadline_seconds,
                  "Seconds that a rank waits for others before the engine gives up")
@@ -158,6 +170,7 @@ struct CommandLine {
   Subcommand<BenchCommand> bench;
   Subcommand<PlanCommand> plan;
   Subcommand<VerifyCommand> verify;
+  Subcommand<QuantizeCommand> quantize;
 
   CommandLine() {
     app.require_subcommand(1);
@@ -177,6 +190,7 @@ struct CommandLine {
     add_bench();
     add_plan();
     add_verify();
+    add_quantize();
   }
 
   template <class T>
@@ -305,6 +319,24 @@ struct CommandLine {
     add_json(sub, verify.values.format);
   }
 
+  void add_quantize() {
+    quantize.app = app.add_subcommand(
+        "quantize", "Write the checkpoint again with its linear layers quantized, in a published layout");
+    CLI::App& sub = *quantize.app;
+    runtime::QuantizeOptions& options = quantize.values.options;
+    sub.add_option("--model,--model-path,-m", options.model_directory, "Folder of the checkpoint")
+        ->required();
+    sub.add_option("--format", options.format, "fp8, nvfp4, mxfp4, int8 or int4")
+        ->required()
+        ->transform(CLI::CheckedTransformer(quant_formats()));
+    sub.add_option("--output,-o", options.output_directory, "Folder to make; one that is there is refused")
+        ->required();
+    sub.add_option("--group-size", options.group_size,
+                   "int4: inputs that share a factor; default: the largest of 128, 64, 32 that divides all")
+        ->check(CLI::Range(8, 1 << 20));
+    add_json(sub, quantize.values.format);
+  }
+
   Command chosen() {
     if (serve.app->parsed()) return serve.values;
     if (generate.app->parsed()) return generate.values;
@@ -312,6 +344,7 @@ struct CommandLine {
     if (eval.app->parsed()) return eval.values;
     if (bench.app->parsed()) return bench.values;
     if (plan.app->parsed()) return plan.values;
+    if (quantize.app->parsed()) return quantize.values;
     return verify.values;
   }
 };

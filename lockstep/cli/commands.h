@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/runtime/quantize.h"
 #include "lockstep/runtime/start.h"
 
 namespace lockstep::cli {
@@ -87,8 +88,13 @@ struct VerifyCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
+struct QuantizeCommand {
+  runtime::QuantizeOptions options;
+  OutputFormat format = OutputFormat::kText;
+};
+
 using Command = std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, BenchCommand,
-                             PlanCommand, VerifyCommand>;
+                             PlanCommand, VerifyCommand, QuantizeCommand>;
 
 int run(const ServeCommand& command);
 int run(const GenerateCommand& command);
@@ -97,5 +103,6 @@ int run(const EvalCommand& command);
 int run(const BenchCommand& command);
 int run(const PlanCommand& command);
 int run(const VerifyCommand& command);
+int run(const QuantizeCommand& command);
 
 }  // namespace lockstep::cli

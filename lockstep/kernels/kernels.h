@@ -7,9 +7,10 @@
 //     how many there are), so batch composition cannot change an answer;
 //   - outputs may not overlap inputs unless the field says "in place";
 //   - views lie in the memory of the implementation, spans in the host's;
-//   - weights are f32 or bf16 with any row stride, activations f32 contiguous in their last dimension; rows
-//   that begin
-//     at a cache line (64 bytes) are read fastest, by up to a fifth.
+//   - weights are f32 or bf16 with any row stride, on the host also codes of any scheme of weight_view.h,
+//   which
+//     mean what decode_row() says; activations f32 contiguous in their last dimension; rows that begin at a
+//     cache line (64 bytes) are read fastest, by up to a fifth.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,12 +21,13 @@
 #include "lockstep/kernels/paged_sequence.h"
 #include "lockstep/kernels/row_moves.h"
 #include "lockstep/tensors/memory.h"
+#include "lockstep/tensors/weight_view.h"
 
 namespace lockstep::kernels {
 
 struct EmbedArgs {
   std::span<const int32_t> token_ids;  // [rows]; an id outside the table gives a row of zeros
-  TensorView table;                    // [vocab, hidden] f32 or bf16
+  WeightView table;                    // [vocab, hidden]
   TensorView out;                      // [rows, hidden] f32
 };
 
@@ -47,7 +49,7 @@ struct AddArgs {
 // out = x · wᵀ + bias, the layout of a stored Linear.
 struct LinearArgs {
   TensorView x;          // [rows, in] f32, row stride >= in
-  TensorView w;          // [out, in] f32 or bf16, row stride >= in
+  WeightView w;          // [out, in]
   TensorView out;        // [rows, out] f32, row stride >= out
   TensorView bias = {};  // [out] f32 or bf16; empty: none
   // Whether x may be rounded to the dtype of w, which is what tensor cores multiply. kWhole is for sums whose
@@ -58,7 +60,7 @@ struct LinearArgs {
 // out = x · w, for the absorbed form of MLA.
 struct MatmulArgs {
   TensorView x;    // [rows, in] f32, row stride >= in
-  TensorView w;    // [in, out] f32 or bf16, row stride >= out
+  WeightView w;    // [in, out]
   TensorView out;  // [rows, out] f32, row stride >= out
 };
 
@@ -116,8 +118,8 @@ struct GroupedFfnArgs {
   TensorView
       x;  // [slots, hidden] f32; where the host cannot read expert_start, some at the end may be unused
   TensorView expert_start;               // [num_local_experts + 1] i32, ascending from 0 to the slots in use
-  std::span<const TensorView> gate, up;  // [num_local_experts] of [inter, hidden] f32 or bf16
-  std::span<const TensorView> down;      // [num_local_experts] of [hidden, inter] f32 or bf16
+  std::span<const WeightView> gate, up;  // [num_local_experts] of [inter, hidden]
+  std::span<const WeightView> down;      // [num_local_experts] of [hidden, inter]
   TensorView scratch;                    // [slots, 2 * inter] f32
   TensorView y;                          // out [slots, hidden] f32
 };

@@ -15,16 +15,16 @@ struct DecoderLayer {
 };
 
 struct DecoderParts {
-  MadeWeights made;  // some of the views below point into it
   int hidden = 0, vocab = 0;
   float norm_eps = 1e-6f;
   MoeConfig moe;
-  TensorView embedding;   // [vocab, hidden]
+  WeightView embedding;   // [vocab, hidden]
   TensorView final_norm;  // [hidden]
-  TensorView head;        // [local vocab, hidden]
+  WeightView head;        // [local vocab, hidden]
   std::vector<DecoderLayer> layers;
   std::shared_ptr<const PlacedWeights>
-      placed;  // what the views lie in, where it is not the checkpoint's file
+      placed;                                  // what the views lie in, where it is not the checkpoint's file
+  std::shared_ptr<const WeightMemory> memory;  // of weights that are not where the file is mapped
 };
 
 class Decoder final : public Model {
@@ -85,25 +85,35 @@ DecoderLayer read_layer(WeightReader& reader, const std::string& prefix, const D
   return layer;
 }
 
+// What published checkpoints hold beside the layers that run. prefix: "model."
+std::vector<KnownTensors> known_tensors(const DecoderConfig& config, const std::string& prefix) {
+  std::vector<KnownTensors> known;
+  for (int at = config.num_layers; at < config.num_layers + config.num_mtp_layers; ++at)
+    known.push_back({fmt::format("{}layers.{}.", prefix, at), "drafting"});
+  if (config.head == DecoderConfig::Head::kTiedToEmbedding)
+    known.push_back({"lm_head.", "a head that config.json ties to the embedding"});
+  return known;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const Checkpoint& checkpoint,
+Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const WeightSource& source,
                                             const Shards& shards, const ReadMixer& read_mixer) {
-  WeightReader reader(checkpoint, *shards.memory);
+  WeightReader reader(source, config.quantization, *shards.memory);
   DecoderParts parts{
       .hidden = config.hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
   const std::string prefix =
       reader.has("model.language_model.embed_tokens.weight") ? "model.language_model." : "model.";
   const std::string embedding = prefix + "embed_tokens.weight";
-  parts.embedding = reader.matrix(embedding, config.vocab, config.hidden);
+  parts.embedding = reader.weight(embedding, config.vocab, config.hidden);
   parts.final_norm = reader.norm(prefix + "norm.weight", config.hidden, config.norm_form);
   const std::string head = config.head == DecoderConfig::Head::kOwn ? "lm_head.weight" : embedding;
-  parts.head = reader.matrix_rows(head, config.vocab, config.hidden, shards.head.of(config.vocab));
+  parts.head = reader.weight_rows(head, config.vocab, config.hidden, shards.head.of(config.vocab));
   for (int at = 0; at < config.num_layers; ++at)
     parts.layers.push_back(
         read_layer(reader, fmt::format("{}layers.{}.", prefix, at), config, shards, at, read_mixer));
-  parts.made = reader.take_made();
-  if (const Status status = reader.status(); !status) return status.error();
+  if (const Status status = reader.finish(known_tensors(config, prefix)); !status) return status.error();
+  parts.memory = reader.memory();
   parts.placed = reader.placed();
   return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts)));
 }

@@ -24,9 +24,9 @@ class Mixer {
 using ReadMixer =
     std::function<std::unique_ptr<const Mixer>(WeightReader& reader, const std::string& prefix, int layer)>;
 
-// All missing and mis-shaped tensors are listed in one error. The decoder's tensors begin with "model.", or
+// All tensors that do not fit are listed in one error. The decoder's tensors begin with "model.", or
 // with "model.language_model." where it is a part of a model that also sees.
-Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const Checkpoint& checkpoint,
+Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const WeightSource& source,
                                             const Shards& shards, const ReadMixer& read_mixer);
 
 }  // namespace lockstep::models

@@ -17,9 +17,8 @@ DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults
                                                              : DecoderConfig::Head::kOwn;
   config.layers.assign(static_cast<size_t>(config.num_layers), planning::ModelShape::Ffn::kDense);
   reader.require("hidden_act", reader.text_or("hidden_act", "silu"), {"silu"});
-  if (reader.object("quantization_config") != nullptr)
-    reader.refuse("quantization_config",
-                  "is there: quantized weights are not handled, use a bf16 checkpoint");
+  config.num_mtp_layers = static_cast<int>(reader.integer_or("num_nextn_predict_layers", 0, 0, 64));
+  config.quantization = read_quantization(reader);
   return config;
 }
 
@@ -46,7 +45,9 @@ planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double
           .top_k = config.moe.top_k,
           .expert_inter = config.moe.expert_width,
           .shared_inter = config.moe.shared_width,
-          .attention_params = num_attention_params};
+          .attention_params = num_attention_params,
+          .bytes_per_weight = bytes_per_weight(config.quantization),
+          .quant_block = block_width(config.quantization)};
 }
 
 }  // namespace lockstep::models

@@ -4,6 +4,7 @@
 
 #include "lockstep/models/blocks/moe_ffn.h"
 #include "lockstep/models/config_reader.h"
+#include "lockstep/models/quantization/quant_config.h"
 #include "lockstep/models/weights.h"
 #include "lockstep/planning/stage.h"
 
@@ -16,7 +17,9 @@ struct DecoderConfig {
   NormForm norm_form = NormForm::kWhole;
   enum class Head : uint8_t { kOwn, kTiedToEmbedding } head = Head::kOwn;
   std::vector<planning::ModelShape::Ffn> layers;
-  MoeConfig moe;  // num_experts 0: all layers are dense
+  MoeConfig moe;           // num_experts 0: all layers are dense
+  int num_mtp_layers = 0;  // layers num_layers … in the file: recognised, not run
+  QuantConfig quantization;
 };
 
 struct DecoderDefaults {
@@ -27,7 +30,7 @@ struct DecoderDefaults {
   } dense_width = DenseWidth::kRequired;
 };
 
-// Sizes and head, with all layers dense and no experts. Refuses other activations and quantized weights.
+// Sizes and head, with all layers dense and no experts. Refuses other activations.
 DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
 
 // The softmax router's experts in every decoder_sparse_step-th layer, but for those that mlp_only_layers

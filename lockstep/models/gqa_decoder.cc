@@ -42,11 +42,11 @@ class Description final : public ModelDescription {
     return needs;
   }
 
-  Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
+  Result<std::unique_ptr<Model>> load(const WeightSource& source, const Shards& shards) const override {
     const auto rope =
         std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length, *shards.memory);
     return load_decoder(
-        config_.decoder, checkpoint, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
+        config_.decoder, source, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
           return make_gqa_mixer(
               config_.attention, rope, 2 * static_cast<size_t>(layer),
               read_gqa_weights(reader, prefix + "self_attn.", config_.attention, shards.attention));

@@ -57,21 +57,7 @@ class Description final : public ModelDescription {
     return needs;
   }
 
-  std::vector<std::string> left_aside(const Checkpoint& checkpoint) const override {
-    int64_t num_vision = 0, num_drafting = 0;
-    for (const std::string& name : checkpoint.names()) {
-      if (name.starts_with("model.visual.") || name.starts_with("visual.")) ++num_vision;
-      if (name.starts_with("mtp.")) ++num_drafting;
-    }
-    std::vector<std::string> lines;
-    if (num_vision > 0)
-      lines.push_back(fmt::format("{} tensors of the vision tower are left aside: text only", num_vision));
-    if (num_drafting > 0)
-      lines.push_back(fmt::format("{} tensors of the drafting module (mtp) are left aside", num_drafting));
-    return lines;
-  }
-
-  Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
+  Result<std::unique_ptr<Model>> load(const WeightSource& source, const Shards& shards) const override {
     const auto rope =
         std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length, *shards.memory);
     const auto read_mixer = [&](WeightReader& reader, const std::string& prefix,
@@ -85,7 +71,7 @@ class Description final : public ModelDescription {
           config_.delta, cache_idx,
           read_gated_delta_net_weights(reader, prefix + "linear_attn.", config_.delta, shards.attention));
     };
-    return load_decoder(config_.decoder, checkpoint, shards, read_mixer);
+    return load_decoder(config_.decoder, source, shards, read_mixer);
   }
 
  private:

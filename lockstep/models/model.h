@@ -11,9 +11,9 @@
 #include "lockstep/base/split.h"
 #include "lockstep/collectives/boundary.h"
 #include "lockstep/kernels/kernels.h"
+#include "lockstep/models/weight_source.h"
 #include "lockstep/planning/stage.h"
 #include "lockstep/planning/step_plan.h"
-#include "lockstep/tensors/safetensors.h"
 #include "lockstep/tensors/workspace.h"
 
 namespace lockstep::models {
@@ -86,10 +86,8 @@ class ModelDescription {
   virtual int context_length() const = 0;
   // Of a rank with these shards: a rank keeps the keys and values of its own heads.
   virtual std::vector<CacheNeed> cache_needs(const Shards& shards) const = 0;
-  // What of a checkpoint is known and left aside, for people; mostly nothing.
-  virtual std::vector<std::string> left_aside(const Checkpoint& /*checkpoint*/) const { return {}; }
-  // All missing and mis-shaped tensors are listed in one error. The checkpoint outlives the model.
-  virtual Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const = 0;
+  // All tensors that do not fit are listed in one error. The checkpoint outlives the model.
+  virtual Result<std::unique_ptr<Model>> load(const WeightSource& source, const Shards& shards) const = 0;
 };
 
 }  // namespace lockstep::models

@@ -95,8 +95,21 @@ Result<std::unique_ptr<const ModelDescription>> describe_config(const Json& conf
       "model_type", "model_type \"{}\" is not a family that this engine runs (it runs: {})", type, known);
 }
 
+Result<Json> read_config(const std::filesystem::path& directory) {
+  auto config = read_json(directory / "config.json");
+  const auto apart = directory / "hf_quant_config.json";
+  std::error_code ignored;
+  if (!config || config->contains("quantization_config") || !std::filesystem::exists(apart, ignored))
+    return config;
+  auto quantization = read_json(apart);
+  if (!quantization) return quantization.error();
+  (*quantization)["quant_method"] = "modelopt";
+  (*config)["quantization_config"] = *std::move(quantization);
+  return config;
+}
+
 Result<CheckpointInfo> describe(const std::filesystem::path& directory) {
-  const auto config = read_json(directory / "config.json");
+  const auto config = read_config(directory);
   if (!config) return config.error();
   auto description = describe_config(*config);
   if (!description) return description.error();

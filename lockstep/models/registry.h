@@ -16,6 +16,10 @@ struct CheckpointInfo {
   SamplingDefaults sampling;           // greedy when do_sample is false or absent
 };
 
+// config.json of the folder; quantization settings that stand in a file of their own (hf_quant_config.json)
+// as its member quantization_config.
+Result<Json> read_config(const std::filesystem::path& directory);
+
 // Reads config.json and generation_config.json (if there) of the folder; no weights.
 Result<CheckpointInfo> describe(const std::filesystem::path& directory);
 

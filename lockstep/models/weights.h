@@ -1,18 +1,21 @@
 #pragma once
-// Weight views of one rank, sliced where the file is mapped. For the host copied are only the small vectors
-// that are kept in another form than the file's; into a device's memory every slice is copied once, by
-// itself. Problems are collected over the whole model and reported at once.
+// Weight views of one rank. What the file holds in a form that the kernels read is sliced where it is mapped,
+// and nothing is copied but small vectors that are kept in another form; a few layouts are repacked, of which
+// a rank copies just its part. Problems are collected over the whole model and reported at once. Used by one
+// thread.
 #include <cstdint>
-#include <map>
+#include <initializer_list>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/split.h"
-#include "lockstep/tensors/memory.h"
-#include "lockstep/tensors/safetensors.h"
+#include "lockstep/models/placed_weights.h"
+#include "lockstep/models/quantization/quant_config.h"
+#include "lockstep/models/weight_source.h"
+#include "lockstep/tensors/weight_view.h"
 
 namespace lockstep::models {
 
@@ -22,33 +25,33 @@ enum class NormForm : uint8_t {
   kLessOne,  // w - 1, "zero-centred" (Qwen3-Next)
 };
 
-// Numbers of one rank's weights that stand in no file. Moving it moves no number.
-using MadeWeights = std::vector<std::vector<float>>;
-
-// What was copied for a model; it lives as long as the model does.
-class PlacedWeights {
+// Weights that had to be copied. The model keeps it as long as its views.
+class WeightMemory {
  public:
-  explicit PlacedWeights(const Memory& memory) : memory_(memory) {}
-  // The same numbers in `memory`. A view that was asked for before is not copied again.
-  TensorView place(const TensorView& weight);
+  // 64-byte aligned; zero bytes are memory too.
+  std::byte* allocate(size_t bytes);
+  size_t bytes() const { return bytes_; }
 
  private:
-  std::byte* room_for(size_t bytes);
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::vector<std::unique_ptr<std::byte[], Free>> blocks_;
+  size_t bytes_ = 0;
+};
 
-  const Memory& memory_;
-  std::vector<Buffer> buffers_;
-  std::byte* next_ = nullptr;  // in the last buffer
-  size_t left_ = 0;
-  std::map<std::tuple<const void*, int64_t, int64_t, int64_t>, TensorView>
-      placed_;  // by place, shape, stride
+// Tensors that a model knows and does not run.
+struct KnownTensors {
+  std::string prefix;  // "model.layers.61."
+  std::string what;    // "the draft layer"
 };
 
 class WeightReader {
  public:
-  explicit WeightReader(const Checkpoint& checkpoint, const Memory& memory = host_memory())
-      : checkpoint_(checkpoint), placed_(std::make_shared<PlacedWeights>(memory)) {}
+  explicit WeightReader(const WeightSource& source, QuantConfig quantization = {},
+                        const Memory& memory = host_memory());
 
-  // [rows, cols] f32 or bf16, then the named slice of rows or of columns.
+  // Plain numbers, f32 or bf16 (f16 is widened): [rows, cols], then the named slice of rows or of columns.
   TensorView matrix(const std::string& name, int64_t rows, int64_t cols);
   TensorView matrix_rows(const std::string& name, int64_t rows, int64_t cols, Range keep);
   TensorView matrix_cols(const std::string& name, int64_t rows, int64_t cols, Range keep);
@@ -60,26 +63,63 @@ class WeightReader {
   // A causal convolution by channel, stored [channels, 1, taps], made [taps, kept channels] f32: the channels
   // of all the ranges, one after the other.
   TensorView taps(const std::string& name, int64_t channels, int64_t taps, const std::vector<Range>& keep);
-  // The matrices [rows, cols] with numbers in `keep` of a tensor [count, rows, cols]; none when it is not
-  // there.
-  std::vector<TensorView> matrices(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                                   Range keep);
 
+  // A linear layer's weight in any number format, by the name that it has as plain numbers
+  // ("model.layers.0.mlp.up_proj.weight").
+  WeightView weight(const std::string& name, int64_t rows, int64_t cols);
+  WeightView weight_rows(const std::string& name, int64_t rows, int64_t cols, Range keep);
+  WeightView weight_cols(const std::string& name, int64_t rows, int64_t cols, Range keep);
+  // Of `count` weights that lie together in one tensor [count, rows, cols] ("…mlp.experts.down_proj") those
+  // with numbers in `keep`, none when they do not fit. What is used of them must be given to keep().
+  std::vector<WeightView> weights(const std::string& name, int64_t count, int64_t rows, int64_t cols,
+                                  Range keep_some);
+  WeightView keep(WeightView view);  // to be read by finish()
+
+  // Numbers of every name and shape that is asked for, under no name.
+  bool is_random() const { return checkpoint_.is_random(); }
   bool has(const std::string& name) const { return checkpoint_.has(name); }
+  // Whether weights() would find it, in any form.
+  bool has_weights(const std::string& name) const;
 
-  // What the views of norm() and taps() may point into; to be kept as long as they are used.
-  MadeWeights take_made() { return std::move(made_); }
-
-  Status status() const;  // lists every missing or mis-shaped tensor
+  Status status() const;  // lists every missing, mis-shaped or mistyped tensor
+  // The end of reading. To run: the bytes of all slices are read from the disk, by this thread. To inspect:
+  // tensors of the file that nothing has read are problems too, but for those that are known.
+  Status finish(const std::vector<KnownTensors>& known);
+  std::shared_ptr<const WeightMemory> memory() const { return memory_; }
   std::shared_ptr<const PlacedWeights> placed() const { return placed_; }
 
+  // For the readers of formats (quantization/): a tensor of one of the shapes (all of as many elements, the
+  // first is the one to name) and one of the types, or a problem.
+  std::optional<TensorView> take(const std::string& name, const std::vector<std::vector<int64_t>>& shapes,
+                                 std::initializer_list<DType> dtypes);
+  // Whatever its shape; a problem when it is missing.
+  std::optional<TensorView> peek(const std::string& name);
+  void report(const std::string& problem);  // once, however often it is met
+  std::byte* allocate(size_t bytes) { return memory_->allocate(bytes); }
+  std::optional<QuantFormat> encode_as() const { return encode_as_; }
+  bool inspects() const { return purpose_ == WeightSource::Purpose::kInspect; }
+  void count_read(uint64_t bytes);
+
  private:
-  TensorView take(const std::string& name, std::vector<int64_t> shape, DType expected = DType::kBF16);
-  TensorView place(const TensorView& weight) { return placed_->place(weight); }
+  TensorView take_plain(const std::string& name, std::vector<int64_t> shape);
+  TensorView keep(TensorView view);
+  void note_weight(const std::string& name, int64_t count, int64_t rows, int64_t cols);
+  void report_unread(const std::vector<KnownTensors>& known);
+  void read_kept();
+
   const Checkpoint& checkpoint_;
-  std::shared_ptr<PlacedWeights> placed_;
+  const WeightSource::Purpose purpose_;
+  const std::optional<QuantFormat> encode_as_;
+  std::atomic<uint64_t>* const bytes_read_;
+  std::vector<WeightUse>* const uses_;
+  std::vector<std::string>* const left_aside_;
+  const QuantConfig quantization_;
+  const std::shared_ptr<PlacedWeights> placed_;
+  const std::shared_ptr<WeightMemory> memory_ = std::make_shared<WeightMemory>();
   std::vector<std::string> problems_;
-  MadeWeights made_;
+  std::set<std::string> reported_;
+  std::set<std::string> read_;    // to inspect: every tensor that was asked for
+  std::vector<WeightView> kept_;  // to run: what lies in the mapped file
 };
 
 }  // namespace lockstep::models

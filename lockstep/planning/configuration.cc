@@ -262,6 +262,33 @@ class SettingsTable {
   std::vector<Setting> settings_;
 };
 
+// Where the split of a quantized weight runs through blocks that share a factor.
+void add_quant_blocks(SettingsTable& table, const Configuration& solved, const ModelShape& model,
+                      const Choice& choice) {
+  if (model.quant_block <= 1) return;
+  const RankGrid grid = RankGrid::make(solved.grid).value();  // the widths nest: no clash was found
+  const WeightSplits splits = weight_splits(grid, solved.stages);
+  std::string cuts;
+  const auto look = [&](std::string_view what, bool is_there, int width, AxisSet split) {
+    const int parts = grid.size(split);
+    if (!is_there || width == 0 || (width % parts == 0 && width / parts % model.quant_block == 0) ||
+        parts == 1)
+      return;
+    cuts += fmt::format("{}{} of {} over {} ranks", cuts.empty() ? "" : ", ", what, width, parts);
+  };
+  look("dense width", has_layer(model, ModelShape::Ffn::kDense), model.dense_inter, splits.dense);
+  look("expert width", model.num_experts > 0, model.expert_inter, splits.expert_tp);
+  look("shared expert's width", model.num_experts > 0, model.shared_inter, splits.shared);
+  std::string reason = "no width is cut inside a block";
+  if (!cuts.empty()) {
+    reason =
+        fmt::format("{} is cut inside blocks: ranks keep the factors of every block that they touch", cuts);
+    if (choice.ep < choice.ranks && model.num_experts >= choice.ranks)
+      reason += fmt::format("; --ep-size {} cuts no expert", choice.ranks);
+  }
+  table.derived("quantized weights' block", model.quant_block, std::move(reason));
+}
+
 Configuration configuration_of(const ParallelFlags& flags, const Choice& choice, const ModelShape& model) {
   Configuration solved;
   solved.grid = choice.grid();
@@ -307,6 +334,7 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
                             solved.chunked_prefill_size, quantum));
   table.derived("logit rows a replica and step", capacity.max_logit_rows,
                 "one a running request and up to 128 of scored prompts");
+  add_quant_blocks(table, solved, model, choice);
   solved.settings = table.take();
   return solved;
 }

@@ -26,20 +26,19 @@ Stage embedding(const ModelShape& model, const RankGrid& grid) {
   return stage;
 }
 
-Stage attention(const ModelShape& model, const RankGrid& grid, int layer) {
+Stage attention(const ModelShape& model, const RankGrid& grid, AxisSet split, int layer) {
   const Layout rows = Layout().with(grid.attention_dp(), kShard);
-  const int width = grid.size(grid.attention_tp());
+  const int width = grid.size(split);
   return {.kind = StageKind::kAttention,
           .layer = layer,
           .signatures = {{.needs = rows,
-                          .gives = rows.with(grid.attention_tp(), kPartial),
+                          .gives = rows.with(split, kPartial),
                           .weight_bytes = model.attention_params * model.bytes_per_weight / width,
                           .flops_per_row = 2 * model.attention_params / width}}};
 }
 
-Stage dense(const ModelShape& model, const RankGrid& grid, int layer) {
+Stage dense(const ModelShape& model, const RankGrid& grid, AxisSet split, int layer) {
   Stage stage{.kind = StageKind::kDense, .layer = layer, .signatures = {}};
-  const AxisSet split = grid.dense_tp();
   const double params = 3.0 * model.hidden * model.dense_inter / grid.size(split);
   for_each_sharding(grid.all() - split, [&](Layout rows) {
     stage.signatures.push_back({.needs = rows,
@@ -50,10 +49,10 @@ Stage dense(const ModelShape& model, const RankGrid& grid, int layer) {
   return stage;
 }
 
-Stage experts(const ModelShape& model, const RankGrid& grid, int layer, ExchangeBackend backend) {
-  const AxisSet exchange = backend == ExchangeBackend::kNone ? AxisSet() : grid.expert_parallel();
-  const AxisSet owes =
-      grid.all() - exchange;  // every rank adds what its experts, or its slices of them, gave
+// Every rank that holds a part of the shared expert adds what it and its experts, or its slices of them,
+// gave.
+Stage experts(const ModelShape& model, const RankGrid& grid, AxisSet owes, int layer) {
+  const AxisSet exchange = grid.all() - owes;
   const double expert_params = 3.0 * model.hidden * model.expert_inter;
   const double shared_params = 3.0 * model.hidden * model.shared_inter / grid.size(owes);
   const Layout rows = Layout().with(exchange, kShard);
@@ -68,8 +67,7 @@ Stage experts(const ModelShape& model, const RankGrid& grid, int layer, Exchange
                       .flops_per_row = 2 * (expert_params * model.top_k / grid.size(owes) + shared_params)}}};
 }
 
-Stage head(const ModelShape& model, const RankGrid& grid, HeadSplit split) {
-  const AxisSet columns = split == HeadSplit::kAllRanks ? grid.all() : grid.attention_tp();
+Stage head(const ModelShape& model, const RankGrid& grid, AxisSet columns) {
   const Layout rows = Layout().with(grid.all() - columns, kShard);
   const double params = static_cast<double>(model.hidden) * model.vocab / grid.size(columns);
   return {.kind = StageKind::kHead,
@@ -107,16 +105,27 @@ const Signature* signature_of(const Stage& stage, const Layout* needs, const Lay
   return nullptr;
 }
 
+WeightSplits weight_splits(const RankGrid& grid, const StageOptions& options) {
+  const bool exchanges = options.exchange != ExchangeBackend::kNone;
+  return {.attention = grid.attention_tp(),
+          .dense = grid.dense_tp(),
+          .expert_parallel = grid.expert_parallel(),
+          .expert_tp = grid.expert_tp(),
+          .shared = exchanges ? grid.expert_tp() : grid.all(),
+          .head = options.head == HeadSplit::kAllRanks ? grid.all() : grid.attention_tp()};
+}
+
 std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
                                       const StageOptions& options) {
+  const WeightSplits splits = weight_splits(grid, options);
   std::vector<Stage> chain = {embedding(model, grid)};
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
-    chain.push_back(attention(model, grid, layer));
+    chain.push_back(attention(model, grid, splits.attention, layer));
     chain.push_back(model.layers[layer] == ModelShape::Ffn::kDense
-                        ? dense(model, grid, layer)
-                        : experts(model, grid, layer, options.exchange));
+                        ? dense(model, grid, splits.dense, layer)
+                        : experts(model, grid, splits.shared, layer));
   }
-  chain.push_back(head(model, grid, options.head));
+  chain.push_back(head(model, grid, splits.head));
   const Layout home = Layout().with(grid.all(), kShard);
   chain.push_back({.kind = StageKind::kSampler,
                    .layer = chain.back().layer,

@@ -48,6 +48,8 @@ struct ModelShape {
   int shared_inter = 0;         // 0: no shared expert
   double attention_params = 0;  // of one layer, split over attention-TP
   double bytes_per_weight = 2;
+  int quant_block =
+      0;  // inputs or outputs that share a quantized weight's factor; 0: every split is between blocks
 };
 
 enum class ExchangeBackend : uint8_t { kNone, kInProcess };
@@ -57,6 +59,18 @@ struct StageOptions {
   ExchangeBackend exchange = ExchangeBackend::kNone;
   HeadSplit head = HeadSplit::kAllRanks;
 };
+
+// Over which axes each kind of weight is split. Stages are declared and weights are sliced by this one
+// answer.
+struct WeightSplits {
+  AxisSet attention;        // heads
+  AxisSet dense;            // width of dense layers
+  AxisSet expert_parallel;  // experts
+  AxisSet expert_tp;        // width of an expert
+  AxisSet shared;           // width of the shared expert: over all who owe addends of an experts stage
+  AxisSet head;             // rows of the LM head
+};
+WeightSplits weight_splits(const RankGrid& grid, const StageOptions& options);
 
 // The chain of a pre-norm transformer: embedding, (attention, FFN) per layer, head, sampler.
 std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,

@@ -60,12 +60,26 @@ planning::Machine machine_of(int ranks) {
   return machine;
 }
 
+// What planning must know of weights that are quantized while they are read.
+void apply_quantization(QuantFormat format, planning::ModelShape& shape) {
+  const WeightEncoding encoding{.format = format};
+  constexpr int64_t kWidth = 1024;
+  double bytes = 0;
+  const auto tensors = encoded_tensors(encoding, kWidth, kWidth);
+  for (const EncodedTensor& tensor : tensors) bytes += static_cast<double>(tensor.bytes.size());
+  const QuantScheme scheme = view_of(encoding, tensors, kWidth, kWidth).scheme;
+  shape.bytes_per_weight = bytes / (kWidth * kWidth);
+  shape.quant_block =
+      static_cast<int>(scheme.block_cols == kWidth ? 1 : std::max(scheme.block_rows, scheme.block_cols));
+}
+
 Result<Described> describe_engine(const EngineConfig& config) {
   auto checkpoint = models::describe(config.model_directory);
   if (!checkpoint) return checkpoint.error();
   ModelInfo info = model_info(config, *checkpoint);
   if (const Status status = apply_context_length(config, info); !status) return status.error();
-  const planning::ModelShape shape = checkpoint->description->shape();
+  planning::ModelShape shape = checkpoint->description->shape();
+  if (config.quantization) apply_quantization(*config.quantization, shape);
   const int ranks = std::max(1, config.parallel.tp_size.value_or(1));
   const planning::Machine machine = machine_of(ranks);
   auto solved = planning::solve(config.parallel, shape, machine);
@@ -216,7 +230,6 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   } else {
     say(fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
   }
-  for (const std::string& line : described->description->left_aside(*checkpoint)) say(line);
   EngineParts parts{.model = planned.model,
                     .limits = limits,
                     .plan_text = plan_text(planned),
@@ -234,6 +247,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
            .page_size = limits.page_size,
            .pages_per_replica = limits.pages_per_replica,
            .cache_dtype = dtype_of(config.cache_type),
+           .quantization = config.quantization,
            .device = {config.device, config.product_inputs, config.steps},
            .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000))}});
   if (!executor) return executor.error();

@@ -8,6 +8,7 @@
 #include "lockstep/kernels/device.h"
 #include "lockstep/planning/configuration.h"
 #include "lockstep/runtime/engine.h"
+#include "lockstep/tensors/weight_encode.h"
 
 namespace lockstep::runtime {
 
@@ -25,8 +26,9 @@ struct EngineConfig {
   double mem_fraction_static = 0.4;  // --mem-fraction-static: of the device's memory, for all caches together
   int page_size = 16;                // --page-size, tokens
   int max_queued_requests = 1024;    // --max-queued-requests
-  CacheType cache_type = CacheType::kF32;                  // --kv-cache-dtype
-  Device device = Device::kCpu;                            // --device
+  CacheType cache_type = CacheType::kF32;   // --kv-cache-dtype
+  std::optional<QuantFormat> quantization;  // --quantization: of plain weights, while they are read
+  Device device = Device::kCpu;             // --device
   ProductInputs product_inputs = ProductInputs::kRounded;  // --product-inputs, of a GPU
   Steps steps = Steps::kRecorded;                          // --disable-cuda-graph: kLaunched
   enum class Weights : uint8_t { kCheckpoint, kRandom } weights = Weights::kCheckpoint;  // --dummy-weights

@@ -18,6 +18,7 @@ constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr size_t kMaxIndexBytes = size_t{256} << 20;
 constexpr int kMaxIndexDepth = 64;
+constexpr int kShownShards = 8;
 
 using Path = std::filesystem::path;
 
@@ -107,6 +108,12 @@ struct Shard {
 Result<Shard> open_shard(const Path& path) {
   Result<MappedFile> file = MappedFile::open(path);
   if (!file.ok()) return file.error();
+  constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec";
+  if (file->bytes().starts_with(kLfsPointer)) {
+    return invalid_argument(
+        path.string(), "{} is a pointer of Git LFS and not the weights themselves: fetch them (git lfs pull)",
+        path.string());
+  }
   Result<SafetensorsHeader> header = parse_safetensors_header(file->bytes(), file->bytes().size());
   if (!header.ok()) return in_file(path, header.error());
   const auto misaligned =
@@ -207,9 +214,32 @@ struct Checkpoint::Impl {
     return Done{};
   }
 
+  Status check_shards_are_there(const std::map<std::string, std::string>& shard_of) const {
+    std::map<std::string, bool> there;
+    std::error_code ignored;
+    for (const auto& [tensor, name] : shard_of)
+      if (!there.contains(name)) there[name] = std::filesystem::exists(directory / name, ignored);
+    std::string missing;
+    int num_missing = 0;
+    for (const auto& [name, is_there] : there) {
+      if (is_there) continue;
+      if (++num_missing <= kShownShards) missing += (missing.empty() ? "" : ", ") + name;
+    }
+    if (num_missing == 0) return Done{};
+    return Error{
+        ErrorCode::kNotFound,
+        fmt::format(
+            "{} of the {} files that {} names are not there, as after a copy or download that did not "
+            "finish: {}{}",
+            num_missing, there.size(), (directory / kIndexFile).string(), missing,
+            num_missing > kShownShards ? ", …" : ""),
+        directory.string()};
+  }
+
   Status open_shards() {
     Result<std::map<std::string, std::string>> shard_of = read_index(directory / kIndexFile);
     if (!shard_of.ok()) return shard_of.error();
+    if (Status status = check_shards_are_there(*shard_of); !status.ok()) return status.error();
     for (const auto& [tensor, name] : *shard_of) {
       if (shards.contains(name)) continue;
       if (Status status = add_shard(name); !status.ok()) return status;
@@ -273,6 +303,8 @@ Result<TensorView> Checkpoint::find(std::string_view name, std::span<const int64
   view.data = impl_->random->take(view.num_elements(), dtype);
   return view;
 }
+
+bool Checkpoint::is_random() const { return impl_->random != nullptr; }
 
 bool Checkpoint::has(std::string_view name) const { return impl_->places.contains(name); }
 

@@ -16,10 +16,12 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kMaxDims = 8;
 
-constexpr std::array<std::pair<std::string_view, DType>, 7> kDTypes = {{{"F32", DType::kF32},
+constexpr std::array<std::pair<std::string_view, DType>, 9> kDTypes = {{{"F32", DType::kF32},
                                                                         {"BF16", DType::kBF16},
                                                                         {"F16", DType::kF16},
                                                                         {"F8_E4M3", DType::kF8E4M3},
+                                                                        {"F8_E8M0", DType::kF8E8M0},
+                                                                        {"I8", DType::kI8},
                                                                         {"I32", DType::kI32},
                                                                         {"I64", DType::kI64},
                                                                         {"U8", DType::kU8}}};
@@ -72,8 +74,8 @@ class HeaderReader final : public StrictJsonReader {
       return refuse_here(fmt::format("the string \"{}\" is not expected", text));
     const std::optional<DType> dtype = dtype_named(text);
     if (!dtype)
-      return refuse_here(
-          fmt::format("dtype {} cannot be read; F32, BF16, F16, F8_E4M3, I32, I64 and U8 can", text));
+      return refuse_here(fmt::format(
+          "dtype {} cannot be read; F32, BF16, F16, F8_E4M3, F8_E8M0, I8, I32, I64 and U8 can", text));
     tensor_.dtype = *dtype;
     return true;
   }
@@ -189,6 +191,22 @@ Status check_entry(const TensorEntry& entry, uint64_t data_bytes) {
   return Done{};
 }
 
+// A file that is shorter than its header says, where the header agrees with itself.
+Status check_length(const std::vector<TensorEntry>& entries, uint64_t data_offset, uint64_t file_bytes) {
+  const TensorEntry* last = nullptr;
+  for (const TensorEntry& entry : entries) {
+    if (entry.begin > entry.end || bytes_of(entry) != entry.end - entry.begin) return Done{};
+    if (last == nullptr || entry.end > last->end) last = &entry;
+  }
+  const uint64_t data_bytes = file_bytes - data_offset;
+  if (last == nullptr || last->end <= data_bytes) return Done{};
+  return invalid_argument(
+      last->name,
+      "\"{}\" lies at bytes {} to {} of {} bytes of data: the file has {} bytes and should have at "
+      "least {}, as after a copy or download that did not finish",
+      last->name, last->begin, last->end, data_bytes, file_bytes, data_offset + last->end);
+}
+
 // Every byte of the data belongs to exactly one tensor.
 Status check_cover(const std::vector<TensorEntry>& entries, uint64_t data_bytes) {
   uint64_t covered = 0;
@@ -227,8 +245,11 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view head, uint64
   }
   const uint64_t available = std::min<uint64_t>(head.size(), file_bytes) - kLengthBytes;
   if (length > available) {
-    return invalid_argument("", "the header at byte 8 should have {} bytes, but only {} follow", length,
-                            available);
+    return invalid_argument(
+        "",
+        "the header at byte 8 should have {} bytes, but only {} follow; is this a copy or "
+        "download that did not finish?",
+        length, available);
   }
   const std::string_view text = head.substr(kLengthBytes, length);
   if (!text.starts_with('{')) return invalid_argument("", "the header at byte 8 does not begin with {{");
@@ -238,6 +259,8 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view head, uint64
   SafetensorsHeader header = std::move(reader.header);
   header.data_offset = kLengthBytes + length;
   const uint64_t data_bytes = file_bytes - header.data_offset;
+  if (Status status = check_length(header.entries, header.data_offset, file_bytes); !status.ok())
+    return status.error();
   for (const TensorEntry& entry : header.entries) {
     if (Status status = check_entry(entry, data_bytes); !status.ok()) return status.error();
   }

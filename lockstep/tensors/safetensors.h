@@ -44,6 +44,7 @@ class Checkpoint {
   // Random numbers of every name and shape that is asked for, so that speed can be measured where there is no
   // checkpoint. Tensors share memory: two may hold the same numbers, shifted.
   static Checkpoint random();
+  bool is_random() const;
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();

@@ -11,6 +11,8 @@ size_t size_of(DType dtype) {
     case DType::kF16:
       return 2;
     case DType::kF8E4M3:
+    case DType::kF8E8M0:
+    case DType::kI8:
     case DType::kU8:
       return 1;
     case DType::kI64:
@@ -29,6 +31,10 @@ std::string_view name_of(DType dtype) {
       return "f16";
     case DType::kF8E4M3:
       return "f8_e4m3";
+    case DType::kF8E8M0:
+      return "f8_e8m0";
+    case DType::kI8:
+      return "i8";
     case DType::kI32:
       return "i32";
     case DType::kI64:

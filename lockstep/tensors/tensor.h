@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kI32, kI64, kU8 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E8M0, kI8, kI32, kI64, kU8 };
 
 size_t size_of(DType dtype);
 std::string_view name_of(DType dtype);  // "f32", "bf16", …

@@ -30,7 +30,7 @@ LIBRARIES = [
     (r"spdlog/", ["base/log.cc"]),
     (r"boost/", ["serving/"]),
     (r"openssl/", ["serving/"]),
-    (r"pcre2", ["serving/tokenizer/"]),
+    (r"pcre2", ["serving/tokenizer/", "models/quantization/"]),
     (r"utf8proc", ["serving/tokenizer/", "serving/chat_template/"]),
     (r"CLI/", ["cli/"]),
     (r"hwy/", ["kernels/"]),

@@ -82,11 +82,20 @@ TEST_F(MultimodalLayout, SaysWhatIsLeftAsideAndFindsTheStopId) {
   EXPECT_EQ(info->eos_token_ids, std::vector<int32_t>{2});
   const auto checkpoint = Checkpoint::open(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
-  EXPECT_EQ(info->description->left_aside(*checkpoint),
-            (std::vector<std::string>{"1 tensors of the vision tower are left aside: text only",
-                                      "1 tensors of the drafting module (mtp) are left aside"}));
+  const auto left_aside = [&](const Checkpoint& file) {
+    std::vector<std::string> lines;
+    models::WeightSource source(file);
+    source.purpose = models::WeightSource::Purpose::kInspect;
+    source.left_aside = &lines;
+    const auto loaded = info->description->load(source, {});
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+    return lines;
+  };
+  EXPECT_EQ(left_aside(*checkpoint),
+            (std::vector<std::string>{"1 tensors of the file are left aside: drafting",
+                                      "1 tensors of the file are left aside: vision"}));
   const auto plain = Checkpoint::open(repository(kPlain));
-  EXPECT_TRUE(info->description->left_aside(*plain).empty());
+  EXPECT_TRUE(left_aside(*plain).empty());
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST_F(ProductOps, LinearWithAndWithoutBias) {
           if (gap == 8) args.bias = view_of(bias.view().data, dtype, {out_width});
           reference().linear(args);
           args.out = out.view();
-          HostViews(gpu()).run({&args.x, &args.w, &args.out, &args.bias},
+          HostViews(gpu()).run({&args.x, &args.w.plain, &args.out, &args.bias},
                                [&](Kernels& kernels) { kernels.linear(args); });
           expect_close(out, expected, bound_of(dtype, inputs));
         }
@@ -50,7 +50,8 @@ TEST_F(ProductOps, Matmul) {
       MatmulArgs args{.x = x.view(), .w = w.view(), .out = expected.view()};
       reference().matmul(args);
       args.out = out.view();
-      HostViews(gpu()).run({&args.x, &args.w, &args.out}, [&](Kernels& kernels) { kernels.matmul(args); });
+      HostViews(gpu()).run({&args.x, &args.w.plain, &args.out},
+                           [&](Kernels& kernels) { kernels.matmul(args); });
       expect_close(out, expected, bound_of(dtype, LinearArgs::Inputs::kMayRound));
     }
 }
@@ -80,7 +81,7 @@ TEST_F(ProductOps, GroupedFfn) {
         up.emplace_back(Matrix::drawn(200 + e, one.inter, one.hidden), dtype);
         down.emplace_back(Matrix::drawn(300 + e, one.hidden, one.inter), dtype);
       }
-      std::vector<TensorView> gates, ups, downs;
+      std::vector<WeightView> gates, ups, downs;
       for (size_t e = 0; e < gate.size(); ++e) {
         gates.push_back(gate[e].view());
         ups.push_back(up[e].view());
@@ -109,7 +110,7 @@ TEST_F(ProductOps, GroupedFfn) {
                           .y = wide_y.view()};
       std::vector<TensorView*> all = {&args.x, &args.expert_start, &args.scratch, &args.y};
       for (auto* views : {&moved_gates, &moved_ups, &moved_downs})
-        for (TensorView& view : *views) all.push_back(&view);
+        for (WeightView& view : *views) all.push_back(&view.plain);
       HostViews(gpu()).run(all, [&](Kernels& kernels) { kernels.grouped_ffn(args); });
       Matrix y(slots, one.hidden);
       for (int64_t row = 0; row < slots; ++row)

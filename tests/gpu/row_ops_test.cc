@@ -25,7 +25,7 @@ TEST_F(RowOps, Embed) {
       EmbedArgs args{.token_ids = ids, .table = table.view(), .out = expected.view()};
       reference().embed(args);
       args.out = out.view();
-      HostViews(gpu()).run({&args.table, &args.out}, [&](Kernels& kernels) { kernels.embed(args); });
+      HostViews(gpu()).run({&args.table.plain, &args.out}, [&](Kernels& kernels) { kernels.embed(args); });
       expect_close(out, expected, 0);
     }
 }

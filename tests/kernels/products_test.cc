@@ -21,7 +21,7 @@ Matrix weight_values(Op op, const Case& c, uint64_t seed) {
   return op == Op::kLinear ? Matrix::drawn(seed, c.out, c.in) : Matrix::drawn(seed, c.in, c.out);
 }
 
-void multiply(Kernels& kernels, Op op, const TensorView& x, const TensorView& w, const TensorView& out) {
+void multiply(Kernels& kernels, Op op, const TensorView& x, const WeightView& w, const TensorView& out) {
   if (op == Op::kLinear) {
     kernels.linear({.x = x, .w = w, .out = out});
   } else {
@@ -187,7 +187,7 @@ LOCKSTEP_FOR_EVERY_IMPLEMENTATION(Products);
 // grouped_ffn is made of the products above, so its cases live beside them.
 struct Experts {
   std::vector<Weight> gate, up, down;
-  std::vector<TensorView> gate_views, up_views, down_views;
+  std::vector<WeightView> gate_views, up_views, down_views;
   std::vector<int32_t> expert_start;
 
   Experts(int64_t num_experts, int64_t hidden, int64_t inter, DType dtype) {

@@ -40,12 +40,13 @@ TEST(Describe, ReadsSizesLayersCacheAndStops) {
 }
 
 TEST(Describe, RefusesByNameWhatChangesTheMaths) {
-  const std::pair<const char*, Json> cases[] = {{"hidden_act", "gelu"},
-                                                {"scoring_func", "softmax"},
-                                                {"topk_method", "greedy"},
-                                                {"attention_bias", true},
-                                                {"quantization_config", Json{{"quant_method", "fp8"}}},
-                                                {"rope_scaling", Json{{"type", "dynamic"}, {"factor", 2}}}};
+  const std::pair<const char*, Json> cases[] = {
+      {"hidden_act", "gelu"},
+      {"scoring_func", "softmax"},
+      {"topk_method", "greedy"},
+      {"attention_bias", true},
+      {"quantization_config", Json{{"quant_method", "bitsandbytes"}}},
+      {"rope_scaling", Json{{"type", "dynamic"}, {"factor", 2}}}};
   for (const auto& [key, value] : cases) {
     Json changed = config();
     if (std::string(key) == "rope_scaling") changed.erase("rope_parameters");

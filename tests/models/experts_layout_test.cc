@@ -60,13 +60,13 @@ class Together : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-void expect_same(const std::vector<TensorView>& a, const std::vector<TensorView>& b) {
+void expect_same(const std::vector<WeightView>& a, const std::vector<WeightView>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t expert = 0; expert < a.size(); ++expert) {
-    ASSERT_EQ(a[expert].shape, b[expert].shape);
+    ASSERT_EQ(a[expert].plain.shape, b[expert].plain.shape);
     for (int64_t row = 0; row < a[expert].rows(); ++row)
-      ASSERT_EQ(std::memcmp(a[expert].as<BF16>() + row * a[expert].stride[0],
-                            b[expert].as<BF16>() + row * b[expert].stride[0],
+      ASSERT_EQ(std::memcmp(a[expert].plain.as<BF16>() + row * a[expert].plain.stride[0],
+                            b[expert].plain.as<BF16>() + row * b[expert].plain.stride[0],
                             static_cast<size_t>(a[expert].cols()) * sizeof(BF16)),
                 0)
           << "expert " << expert << " row " << row;

@@ -123,23 +123,23 @@ TEST(GqaFamilies, RefuseByNameWhatChangesTheMaths) {
     const char* key;
     Json value;
   };
-  const Json fp8 = {{"quant_method", "fp8"}};
+  const Json unknown = {{"quant_method", "bitsandbytes"}};
   const Json dynamic = {{"rope_type", "dynamic"}, {"factor", 2}};
   const Case cases[] = {{"llama", "hidden_act", "gelu"},
                         {"llama", "mlp_bias", true},
                         {"llama", "sliding_window", 1024},
-                        {"llama", "quantization_config", fp8},
+                        {"llama", "quantization_config", unknown},
                         {"llama", "partial_rotary_factor", 0.5},
                         {"llama", "num_key_value_heads", 3},
                         {"llama", "head_dim", 15},
                         {"qwen3", "hidden_act", "relu"},
-                        {"qwen3", "quantization_config", fp8},
+                        {"qwen3", "quantization_config", unknown},
                         {"qwen3", "layer_types", {"full_attention", "sliding_attention"}},
-                        {"qwen3-moe", "quantization_config", fp8},
+                        {"qwen3-moe", "quantization_config", unknown},
                         {"qwen3-moe", "num_experts_per_tok", 9},
                         {"glm4-moe", "scoring_func", "softmax"},
                         {"glm4-moe", "topk_method", "greedy"},
-                        {"glm4-moe", "quantization_config", fp8},
+                        {"glm4-moe", "quantization_config", unknown},
                         {"glm4-moe", "n_group", 3},
                         {"glm4-moe", "partial_rotary_factor", 0.2},
                         {"qwen3", "rope_parameters", dynamic}};

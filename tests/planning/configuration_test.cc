@@ -340,5 +340,29 @@ TEST(FaultsOfTheDesign, AFixedGeometryIsTheSameForVeryUnequalReplicas) {
     }
 }
 
+// 768 over 4 ranks is 192: a block and a half (as Qwen3-30B-A3B in FP8).
+TEST(Solve, SaysWhereASplitCutsQuantizedBlocks) {
+  ModelShape model = mixed_model();
+  model.expert_inter = 768;
+  model.shared_inter = 0;
+  model.dense_inter = 1024;
+  const auto said = [&](const ParallelFlags& flags) {
+    const auto solved = solve(flags, model, h200_machine());
+    EXPECT_TRUE(solved.ok()) << solved.error().message;
+    for (const Setting& entry : solved->settings)
+      if (entry.flag == "quantized weights' block") return entry.value + ": " + entry.reason;
+    return std::string();
+  };
+  EXPECT_EQ(said({.tp_size = 4}), "");
+  model.quant_block = 128;
+  EXPECT_THAT(said({.tp_size = 4}),
+              AllOf(HasSubstr("128: expert width of 768 over 4 ranks is cut inside blocks"),
+                    Not(HasSubstr("dense width"))));
+  EXPECT_THAT(said({.tp_size = 4, .ep_size = 4}), HasSubstr("no width is cut"));
+  EXPECT_THAT(said({.tp_size = 2}), HasSubstr("no width is cut"));
+  model.dense_inter = 960;
+  EXPECT_THAT(said({.tp_size = 2}), HasSubstr("dense width of 960 over 2 ranks"));
+}
+
 }  // namespace
 }  // namespace lockstep::planning::test

@@ -89,7 +89,7 @@ TEST(Checkpoint, FilesThatAreNoSafetensors) {
   EXPECT_THAT(error_of(folder.path()).message, HasSubstr("has 0 bytes"));
   EXPECT_THAT(error_of(folder.path()).message, HasSubstr((folder.path() / "model.safetensors").string()));
   folder.write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
-  EXPECT_THAT(error_of(folder.path()).message, HasSubstr("more than the format's limit"));
+  EXPECT_THAT(error_of(folder.path()).message, HasSubstr("is a pointer of Git LFS"));
   TempFolder special;
   std::filesystem::create_directory(special.path() / "model.safetensors");
   EXPECT_THAT(error_of(special.path()).message, HasSubstr("not a regular file"));
@@ -203,10 +203,23 @@ TEST_F(Shards, ShardsLieInTheFolder) {
   }
 }
 
+TEST_F(Shards, ACopyThatDidNotFinishIsNamedAsOne) {
+  const std::string whole = one_tensor("a", {1, 2, 3});
+  folder_.write("model.safetensors", whole.substr(0, whole.size() - 5));
+  EXPECT_THAT(refusal(), HasSubstr("copy or download that did not finish"));
+  EXPECT_THAT(refusal(), HasSubstr(fmt::format("the file has {} bytes", whole.size() - 5)));
+  EXPECT_THAT(refusal(), HasSubstr(fmt::format("should have at least {}", whole.size())));
+  folder_.write("model.safetensors", whole.substr(0, 20));
+  EXPECT_THAT(refusal(), HasSubstr("did not finish"));
+  folder_.write("model.safetensors",
+                "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345678\n");
+  EXPECT_THAT(refusal(), HasSubstr("is a pointer of Git LFS"));
+}
+
 TEST_F(Shards, ShardsAndTensorsThatAreMissing) {
-  index(R"({"weight_map":{"a":"model-9.safetensors"}})");
-  EXPECT_THAT(refusal(), HasSubstr("cannot open"));
-  EXPECT_THAT(refusal(), HasSubstr("model-9.safetensors"));
+  index(R"({"weight_map":{"a":"model-9.safetensors","b":"model-1.safetensors","c":"model-7.safetensors"}})");
+  EXPECT_THAT(refusal(), HasSubstr("2 of the 3 files that"));
+  EXPECT_THAT(refusal(), HasSubstr("did not finish: model-7.safetensors, model-9.safetensors"));
   index(R"({"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors"}})");
   EXPECT_THAT(refusal(), HasSubstr("puts \"b\" into model-1.safetensors, which does not hold it"));
   folder_.write("model-2.safetensors", "broken");

@@ -35,14 +35,43 @@ void check_weight_dtype(const TensorView& view) {
                  "a weight is f32 or bf16, this one is {}", name_of(view.dtype));
 }
 
-void check_weight(const TensorView& view) {
+void check_plain(const TensorView& view) {
   check_matrix(view);
   check_weight_dtype(view);
+}
+
+void check_weight(const WeightView& weight) {
+  if (!weight.is_coded()) {
+    check_plain(weight.plain);
+    LOCKSTEP_CHECK_EQ(weight.plain.shape[0], weight.num_rows);
+    LOCKSTEP_CHECK_EQ(weight.plain.shape[1], weight.num_cols);
+    return;
+  }
+  for (const int64_t number : {weight.num_rows, weight.num_cols, weight.first_row, weight.first_col})
+    LOCKSTEP_CHECK_GE(number, 0);
+  LOCKSTEP_CHECK(weight.scheme.block_rows >= 1 && weight.scheme.block_cols >= 1, "blocks of {} x {}",
+                 weight.scheme.block_rows, weight.scheme.block_cols);
+  LOCKSTEP_CHECK(
+      (weight.first_col + weight.num_cols) * bits_of(weight.scheme.element) <= weight.row_bytes * 8,
+      "columns {} + {} of {} in rows of {} bytes", weight.first_col, weight.num_cols,
+      name_of(weight.scheme.element), weight.row_bytes);
+  LOCKSTEP_CHECK(weight.scheme.scale == QuantScheme::Scale::kNone || weight.scales != nullptr,
+                 "{} columns without scales", weight.num_cols);
 }
 
 void check_same_shape(const TensorView& a, const TensorView& b) {
   LOCKSTEP_CHECK_EQ(a.shape[0], b.shape[0]);
   LOCKSTEP_CHECK_EQ(a.shape[1], b.shape[1]);
+}
+
+void check_product(const TensorView& x, const WeightView& w, int64_t inner, int64_t outs,
+                   const TensorView& out) {
+  check_f32_matrix(x);
+  check_weight(w);
+  check_f32_matrix(out);
+  LOCKSTEP_CHECK_EQ(x.shape[1], inner);
+  LOCKSTEP_CHECK_EQ(out.shape[0], x.shape[0]);
+  LOCKSTEP_CHECK_EQ(out.shape[1], outs);
 }
 
 void check_sequence(const PagedSequence& sequence, int page_size, int64_t cache_rows) {
@@ -106,7 +135,7 @@ void check(const EmbedArgs& args) {
   check_weight(args.table);
   check_f32_matrix(args.out);
   LOCKSTEP_CHECK_EQ(args.out.shape[0], static_cast<int64_t>(args.token_ids.size()));
-  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.table.shape[1]);
+  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.table.num_cols);
 }
 
 void check(const RmsNormArgs& args) {
@@ -125,25 +154,15 @@ void check(const AddArgs& args) {
 }
 
 void check(const LinearArgs& args) {
-  check_f32_matrix(args.x);
-  check_weight(args.w);
-  check_f32_matrix(args.out);
-  LOCKSTEP_CHECK_EQ(args.x.shape[1], args.w.shape[1]);
-  LOCKSTEP_CHECK_EQ(args.out.shape[0], args.x.shape[0]);
-  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.w.shape[0]);
+  check_product(args.x, args.w, args.w.num_cols, args.w.num_rows, args.out);
   if (args.bias.empty()) return;
   check_dims(args.bias, 1);
   check_weight_dtype(args.bias);
-  LOCKSTEP_CHECK_EQ(args.bias.shape[0], args.w.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.bias.shape[0], args.w.num_rows);
 }
 
 void check(const MatmulArgs& args) {
-  check_f32_matrix(args.x);
-  check_weight(args.w);
-  check_f32_matrix(args.out);
-  LOCKSTEP_CHECK_EQ(args.x.shape[1], args.w.shape[0]);
-  LOCKSTEP_CHECK_EQ(args.out.shape[0], args.x.shape[0]);
-  LOCKSTEP_CHECK_EQ(args.out.shape[1], args.w.shape[1]);
+  check_product(args.x, args.w, args.w.num_rows, args.w.num_cols, args.out);
 }
 
 void check(const SiluMulArgs& args) {
@@ -221,23 +240,24 @@ void check(const GroupedFfnArgs& args) {
     check_weight(args.gate[e]);
     check_weight(args.up[e]);
     check_weight(args.down[e]);
-    check_same_shape(args.gate[e], args.up[e]);
-    LOCKSTEP_CHECK_EQ(args.scratch.shape[1], 2 * args.gate[e].shape[0]);
-    LOCKSTEP_CHECK_EQ(args.down[e].shape[1], args.gate[e].shape[0]);
-    LOCKSTEP_CHECK_EQ(args.gate[e].shape[1], args.x.shape[1]);
-    LOCKSTEP_CHECK_EQ(args.down[e].shape[0], args.x.shape[1]);
+    LOCKSTEP_CHECK_EQ(args.up[e].num_rows, args.gate[e].num_rows);
+    LOCKSTEP_CHECK_EQ(args.up[e].num_cols, args.gate[e].num_cols);
+    LOCKSTEP_CHECK_EQ(args.scratch.shape[1], 2 * args.gate[e].num_rows);
+    LOCKSTEP_CHECK_EQ(args.down[e].num_cols, args.gate[e].num_rows);
+    LOCKSTEP_CHECK_EQ(args.gate[e].num_cols, args.x.shape[1]);
+    LOCKSTEP_CHECK_EQ(args.down[e].num_rows, args.x.shape[1]);
   }
 }
 
 void check(const CacheWriteArgs& args) {
   check_f32_matrix(args.x);
-  check_weight(args.cache);
+  check_plain(args.cache);
   LOCKSTEP_CHECK_EQ(args.x.shape[1], args.cache.shape[1]);
   check_sequences(args.sequences, args.page_size, args.cache.shape[0], args.x.shape[0]);
 }
 
 void check(const CacheReadArgs& args) {
-  check_weight(args.cache);
+  check_plain(args.cache);
   check_f32_matrix(args.out);
   LOCKSTEP_CHECK_GE(args.page_size, 1);
   check_sequence(args.sequence, args.page_size, args.cache.shape[0]);
@@ -248,7 +268,7 @@ void check(const CacheReadArgs& args) {
 void check(const MlaAbsorbedArgs& args) {
   check_f32_cube(args.q);
   check_f32_cube(args.out);
-  check_weight(args.cache);
+  check_plain(args.cache);
   LOCKSTEP_CHECK_EQ(args.q.shape[2], args.cache.shape[1]);
   LOCKSTEP_CHECK_LE(int64_t{args.latent}, args.cache.shape[1]);
   LOCKSTEP_CHECK_EQ(args.out.shape[2], int64_t{args.latent});
@@ -272,8 +292,8 @@ void check(const MlaExpandedArgs& args) {
 void check(const GqaArgs& args) {
   check_f32_cube(args.q);
   check_f32_cube(args.out);
-  check_weight(args.k);
-  check_weight(args.v);
+  check_plain(args.k);
+  check_plain(args.v);
   check_same_shape(args.q, args.out);
   check_same_shape(args.k, args.v);
   const int64_t heads = args.q.shape[1], head_dim = args.q.shape[2];

@@ -42,19 +42,16 @@ void write_rows(const CacheWriteArgs& args, const PagedSequence& sequence, T* ca
 
 void embed(const EmbedArgs& args) {
   check(args);
-  const int64_t vocab = args.table.shape[0], hidden = args.table.shape[1];
-  with_elements(args.table, [&](const auto* table) {
-    for (size_t row = 0; row < args.token_ids.size(); ++row) {
-      float* out = row_of<float>(args.out, static_cast<int64_t>(row));
-      const int64_t id = args.token_ids[row];
-      if (id < 0 || id >= vocab) {
-        std::fill_n(out, hidden, 0.0f);
-        continue;
-      }
-      const auto* from = table + id * args.table.stride[0];
-      for (int64_t i = 0; i < hidden; ++i) out[i] = to_float(from[i]);
+  const int64_t vocab = args.table.num_rows, hidden = args.table.num_cols;
+  for (size_t row = 0; row < args.token_ids.size(); ++row) {
+    float* out = row_of<float>(args.out, static_cast<int64_t>(row));
+    const int64_t id = args.token_ids[row];
+    if (id < 0 || id >= vocab) {
+      std::fill_n(out, hidden, 0.0f);
+    } else {
+      decode_row(args.table, id, 0, hidden, out);
     }
-  });
+  }
 }
 
 void add_bias(const LinearArgs& args) {
@@ -112,7 +109,7 @@ void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
     const int64_t begin = start[expert];
     const int64_t count = start[expert + 1] - begin;
     if (count == 0) continue;  // an expert without rows reads none of its weights
-    const int64_t inter = args.gate[expert].shape[0];
+    const int64_t inter = args.gate[expert].num_rows;
     const TensorView x = args.x.row_range(begin, count);
     const TensorView gate = args.scratch.row_range(begin, count).col_range(0, inter);
     const TensorView up = args.scratch.row_range(begin, count).col_range(inter, inter);

@@ -55,8 +55,8 @@ class CudaKernels final : public Kernels {
 
   void embed(const EmbedArgs& args) override {
     const int32_t* ids = put(args, args.token_ids);
-    if (!begins(args, ids, args.table, args.out)) return;
-    cuda::embed(ids, mat(args.table), mat(args.out), stream());
+    if (!begins(args, ids, numbers_of(args.table), args.out)) return;
+    cuda::embed(ids, mat(numbers_of(args.table)), mat(args.out), stream());
     end("embed");
   }
   void rms_norm(RmsNormArgs& args) override {
@@ -71,22 +71,23 @@ class CudaKernels final : public Kernels {
     end("add");
   }
   void linear(const LinearArgs& args) override {
-    if (!begins(args, args.x, args.w, args.out, args.bias)) return;
-    if (args.w.shape[1] == 0) {
+    if (!begins(args, args.x, numbers_of(args.w), args.out, args.bias)) return;
+    if (args.w.cols() == 0) {
       zero_rows(mat(args.out), stream());
-    } else if (!by_library(Weight::kOutIn, args.inputs, args.x, args.w, args.out)) {
-      plain_linear(mat(args.x), mat(args.w), mat(args.out), stream());
+    } else if (!by_library(Weight::kOutIn, args.inputs, args.x, numbers_of(args.w), args.out)) {
+      plain_linear(mat(args.x), mat(numbers_of(args.w)), mat(args.out), stream());
     }
     if (rounded_from_.x.data != nullptr && overlap(args.out, rounded_from_.x)) rounded_from_ = {};
     if (!args.bias.empty()) add_bias(mat(args.out), args.bias.data, num_of(args.bias), stream());
     end("linear");
   }
   void matmul(const MatmulArgs& args) override {
-    if (!begins(args, args.x, args.w, args.out)) return;
-    if (args.w.shape[0] == 0) {
+    if (!begins(args, args.x, numbers_of(args.w), args.out)) return;
+    if (args.w.rows() == 0) {
       zero_rows(mat(args.out), stream());
-    } else if (!by_library(Weight::kInOut, LinearArgs::Inputs::kMayRound, args.x, args.w, args.out)) {
-      plain_matmul(mat(args.x), mat(args.w), mat(args.out), stream());
+    } else if (!by_library(Weight::kInOut, LinearArgs::Inputs::kMayRound, args.x, numbers_of(args.w),
+                           args.out)) {
+      plain_matmul(mat(args.x), mat(numbers_of(args.w)), mat(args.out), stream());
     }
     end("matmul");
   }
@@ -302,17 +303,17 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
                   .gate = uploads_.put(std::span<const void* const>(gate)),
                   .up = uploads_.put(std::span<const void* const>(up)),
                   .down = uploads_.put(std::span<const void* const>(down)),
-                  .gate_stride = args.gate[0].stride[0],
-                  .up_stride = args.up[0].stride[0],
-                  .down_stride = args.down[0].stride[0],
-                  .num = num_of(args.gate[0]),
+                  .gate_stride = args.gate[0].plain.stride[0],
+                  .up_stride = args.up[0].plain.stride[0],
+                  .down_stride = args.down[0].plain.stride[0],
+                  .num = num_of(args.gate[0].plain),
                   .hidden = static_cast<int>(hidden),
                   .inter = static_cast<int>(inter),
                   .slots = slots,
                   .y = args.y.as<float>(),
                   .y_stride = args.y.stride[0]};
-  if (!begins(args, experts.gate, experts.up, experts.down, args.x, args.expert_start, args.gate[0],
-              args.up[0], args.down[0], args.y))
+  if (!begins(args, experts.gate, experts.up, experts.down, args.x, args.expert_start, args.gate[0].plain,
+              args.up[0].plain, args.down[0].plain, args.y))
     return;
   const auto whole_pieces = [](const std::vector<const void*>& weights, int64_t stride) {
     return stride % 8 == 0 && std::all_of(weights.begin(), weights.end(), is_aligned16);

@@ -48,11 +48,19 @@ Mat rows_of_heads(const TensorView& cube) {
           .stride = cube.stride[0]};
 }
 
-std::vector<const void*> pointers_of(std::span<const TensorView> weights) {
+const TensorView& numbers_of(const WeightView& weight) {
+  LOCKSTEP_CHECK(!weight.is_coded(), "{} codes of {} on a device", weight.rows() * weight.cols(),
+                 name_of(weight.scheme.element));
+  return weight.plain;
+}
+
+std::vector<const void*> pointers_of(std::span<const WeightView> weights) {
   std::vector<const void*> pointers;
-  for (const TensorView& weight : weights) {
-    LOCKSTEP_CHECK_EQ(weight.stride[0], weights[0].stride[0]);  // one number for all in the kernels
-    LOCKSTEP_CHECK_EQ(static_cast<int>(weight.dtype), static_cast<int>(weights[0].dtype));
+  const TensorView first = weights.empty() ? TensorView() : numbers_of(weights.front());
+  for (const WeightView& each : weights) {
+    const TensorView& weight = numbers_of(each);
+    LOCKSTEP_CHECK_EQ(weight.stride[0], first.stride[0]);  // one number for all in the kernels
+    LOCKSTEP_CHECK_EQ(static_cast<int>(weight.dtype), static_cast<int>(first.dtype));
     pointers.push_back(weight.data);
   }
   return pointers;

@@ -16,7 +16,9 @@ Sources sources_of(std::span<const TensorView> views);
 // A cube [rows, heads, width] whose heads lie one behind the other.
 Mat rows_of_heads(const TensorView& cube);
 // Of weights with one stride and dtype for all.
-std::vector<const void*> pointers_of(std::span<const TensorView> weights);
+std::vector<const void*> pointers_of(std::span<const WeightView> weights);
+// The numbers of a weight: codes are the host's.
+const TensorView& numbers_of(const WeightView& weight);
 bool is_aligned16(const void* data);
 // Whether two views of memory may share an element: by where they begin and end.
 bool overlap(const TensorView& a, const TensorView& b);

@@ -6,8 +6,8 @@
 namespace lockstep::models {
 
 struct FfnWeights {
-  TensorView gate, up;  // [local width, hidden]
-  TensorView down;      // [hidden, local width]
+  WeightView gate, up;  // [local width, hidden]
+  WeightView down;      // [hidden, local width]
 };
 
 // prefix: "model.layers.0.mlp."

@@ -33,23 +33,30 @@ ChannelRanges channels_of(const GatedDeltaNetConfig& config, const DeltaHeads& h
           .total = 2 * keys + values};
 }
 
-void append(JoinedRows& joined, const TensorView& matrix, Range rows) {
-  if (matrix.data != nullptr)
-    joined.parts.push_back({matrix.row_range(rows.begin, rows.size()), joined.width});
+// A stored matrix [rows, hidden] of which ranges of rows are read one by one.
+struct StoredRows {
+  WeightReader& reader;
+  std::string name;
+  int64_t rows = 0, hidden = 0;
+};
+
+void append(JoinedRows& joined, const StoredRows& stored, Range rows) {
+  joined.parts.push_back(
+      {stored.reader.weight_rows(stored.name, stored.rows, stored.hidden, rows), joined.width});
   joined.width += rows.size();
 }
 
 void read_by_kind(WeightReader& reader, const std::string& prefix, const GatedDeltaNetConfig& config,
                   const DeltaHeads& heads, GatedDeltaNetWeights& weights) {
   const ChannelRanges channels = channels_of(config, heads);
-  const TensorView qkv = reader.matrix(prefix + "in_proj_qkv.weight", channels.total, config.hidden);
+  const StoredRows qkv{reader, prefix + "in_proj_qkv.weight", channels.total, config.hidden};
   for (const Range& rows : {channels.q, channels.k, channels.v}) append(weights.qkv, qkv, rows);
   const int64_t values = int64_t{config.num_value_heads} * config.value_dim;
-  append(weights.z, reader.matrix(prefix + "in_proj_z.weight", values, config.hidden),
+  append(weights.z, {reader, prefix + "in_proj_z.weight", values, config.hidden},
          values_of(heads.value, config.value_dim));
-  append(weights.b, reader.matrix(prefix + "in_proj_b.weight", config.num_value_heads, config.hidden),
+  append(weights.b, {reader, prefix + "in_proj_b.weight", config.num_value_heads, config.hidden},
          heads.value);
-  append(weights.a, reader.matrix(prefix + "in_proj_a.weight", config.num_value_heads, config.hidden),
+  append(weights.a, {reader, prefix + "in_proj_a.weight", config.num_value_heads, config.hidden},
          heads.value);
 }
 
@@ -64,10 +71,9 @@ void read_by_key_head(WeightReader& reader, const std::string& prefix, const Gat
                       const DeltaHeads& heads, GatedDeltaNetWeights& weights) {
   const int64_t group = config.group(), values = group * config.value_dim;
   const int64_t rows = 2 * config.key_dim + 2 * values;  // of a key head
-  const TensorView qkvz =
-      reader.matrix(prefix + "in_proj_qkvz.weight", config.num_key_heads * rows, config.hidden);
-  const TensorView ba =
-      reader.matrix(prefix + "in_proj_ba.weight", 2 * int64_t{config.num_value_heads}, config.hidden);
+  const StoredRows qkvz{reader, prefix + "in_proj_qkvz.weight", config.num_key_heads * rows, config.hidden};
+  const StoredRows ba{reader, prefix + "in_proj_ba.weight", 2 * int64_t{config.num_value_heads},
+                      config.hidden};
   const auto append_keys = [&](int64_t offset) {
     for (int64_t head = heads.key.begin; head < heads.key.end; ++head)
       append(weights.qkv, qkvz, {head * rows + offset, head * rows + offset + config.key_dim});
@@ -109,7 +115,7 @@ TensorView one_by_one(const TensorView& matrix, int64_t dim) {
   return view_of(matrix.data, matrix.dtype, {matrix.num_elements() / dim, dim});
 }
 
-TensorView project_out(const TensorView& x, const TensorView& w, const ForwardContext& context) {
+TensorView project_out(const TensorView& x, const WeightView& w, const ForwardContext& context) {
   const TensorView out = context.workspace.take({x.rows(), w.rows()});
   context.kernels.linear({.x = x, .w = w, .out = out});
   return out;
@@ -167,7 +173,7 @@ GatedDeltaNetWeights read_gated_delta_net_weights(WeightReader& reader, const st
   weights.a_log = reader.vector_part(prefix + "A_log", config.num_value_heads, heads.value);
   weights.dt_bias = reader.vector_part(prefix + "dt_bias", config.num_value_heads, heads.value);
   weights.norm = reader.vector(prefix + "norm.weight", config.value_dim);
-  weights.out = reader.matrix_cols(prefix + "out_proj.weight", config.hidden,
+  weights.out = reader.weight_cols(prefix + "out_proj.weight", config.hidden,
                                    int64_t{config.num_value_heads} * config.value_dim,
                                    values_of(heads.value, config.value_dim));
   return weights;

@@ -45,7 +45,7 @@ DeltaState state_of(const GatedDeltaNetConfig& config, Shard shard);
 // Rows of stored matrices, put side by side: part i gives the columns from `column` on.
 struct JoinedRows {
   struct Part {
-    TensorView w;  // [some, hidden]
+    WeightView w;  // [some, hidden]
     int64_t column = 0;
   };
   std::vector<Part> parts;
@@ -58,7 +58,7 @@ struct GatedDeltaNetWeights {
   TensorView conv;            // [taps, channels] f32
   TensorView a_log, dt_bias;  // [local value heads]
   TensorView norm;            // [value_dim]
-  TensorView out;             // [hidden, local value heads * value_dim]
+  WeightView out;             // [hidden, local value heads * value_dim]
   int first_in_group = 0;
 };
 

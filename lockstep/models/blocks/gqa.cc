@@ -20,7 +20,7 @@ TensorView each_head(const TensorView& x, int64_t offset, int64_t head_dim, int6
   return each;
 }
 
-TensorView project(const TensorView& x, const TensorView& w, const TensorView& bias,
+TensorView project(const TensorView& x, const WeightView& w, const TensorView& bias,
                    const ForwardContext& context) {
   const TensorView out = context.workspace.take({x.rows(), w.rows()});
   context.kernels.linear({.x = x, .w = w, .out = out, .bias = bias});
@@ -88,11 +88,11 @@ GqaWeights read_gqa_weights(WeightReader& reader, const std::string& prefix, con
   const int64_t all_query = int64_t{config.num_heads} * config.query_width();
   const int64_t all_kv = int64_t{config.num_kv_heads} * config.head_dim;
   GqaWeights weights{.first_in_group = heads.first_in_group};
-  weights.q = reader.matrix_rows(prefix + "q_proj.weight", all_query, config.hidden, query);
-  weights.k = reader.matrix_rows(prefix + "k_proj.weight", all_kv, config.hidden, kv);
-  weights.v = reader.matrix_rows(prefix + "v_proj.weight", all_kv, config.hidden, kv);
+  weights.q = reader.weight_rows(prefix + "q_proj.weight", all_query, config.hidden, query);
+  weights.k = reader.weight_rows(prefix + "k_proj.weight", all_kv, config.hidden, kv);
+  weights.v = reader.weight_rows(prefix + "v_proj.weight", all_kv, config.hidden, kv);
   weights.o =
-      reader.matrix_cols(prefix + "o_proj.weight", config.hidden, int64_t{config.num_heads} * config.head_dim,
+      reader.weight_cols(prefix + "o_proj.weight", config.hidden, int64_t{config.num_heads} * config.head_dim,
                          values_of(heads.query, config.head_dim));
   if (config.bias != kNone) {
     weights.q_bias = reader.vector_part(prefix + "q_proj.bias", all_query, query);

@@ -44,12 +44,12 @@ struct GqaHeads {
 GqaHeads heads_of(const GqaConfig& config, Shard shard);
 
 struct GqaWeights {
-  TensorView q, q_bias;  // [local heads * query_width, hidden], [local heads * query_width]
-  TensorView k, k_bias;  // [local kv heads * head_dim, hidden], …
-  TensorView v, v_bias;
-  TensorView q_norm, k_norm;  // [head_dim]; empty without head norms
-  TensorView o;               // [hidden, local heads * head_dim]
-  TensorView o_bias;          // [hidden], on the first shard alone: it is owed once
+  WeightView q;                       // [local heads * query_width, hidden]
+  WeightView k, v;                    // [local kv heads * head_dim, hidden]
+  TensorView q_bias, k_bias, v_bias;  // as many as the rows above; empty without
+  TensorView q_norm, k_norm;          // [head_dim]; empty without head norms
+  WeightView o;                       // [hidden, local heads * head_dim]
+  TensorView o_bias;                  // [hidden], on the first shard alone: it is owed once
   int first_in_group = 0;
 };
 

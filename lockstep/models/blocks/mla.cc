@@ -118,7 +118,7 @@ class MlaRun {
     const kernels::RowPiece all{.num_rows = count};
     const TensorView absorbed = context_.workspace.take({count, heads_ * width});
     for (int64_t head = 0; head < heads_; ++head) {
-      const TensorView key = weights_.kv_b.row_range(head * (config_.nope + config_.value), config_.nope);
+      const WeightView key = weights_.kv_b.row_range(head * (config_.nope + config_.value), config_.nope);
       context_.kernels.matmul({.x = q.col_range(head * query, config_.nope),
                                .w = key,
                                .out = absorbed.col_range(head * width, config_.latent)});
@@ -135,7 +135,7 @@ class MlaRun {
                                    .out = by_head(mixed, config_.latent)});
     const TensorView out = context_.workspace.take({count, heads_ * config_.value});
     for (int64_t head = 0; head < heads_; ++head) {
-      const TensorView value =
+      const WeightView value =
           weights_.kv_b.row_range(head * (config_.nope + config_.value) + config_.nope, config_.value);
       context_.kernels.linear({.x = mixed.col_range(head * config_.latent, config_.latent),
                                .w = value,

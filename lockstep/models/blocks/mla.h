@@ -17,11 +17,13 @@ struct MlaConfig {
 };
 
 struct MlaWeights {
-  TensorView q_a, q_a_norm;    // [q_lora, hidden], [q_lora]; empty without compression
-  TensorView q_b;              // [local heads * (nope + rope), q_lora or hidden]
-  TensorView kv_a, kv_a_norm;  // [latent + rope, hidden], [latent]
-  TensorView kv_b;             // [local heads * (nope + value), latent]: per head key rows, then value rows
-  TensorView o;                // [hidden, local heads * value]
+  WeightView q_a;        // [q_lora, hidden]; empty without compression
+  TensorView q_a_norm;   // [q_lora]
+  WeightView q_b;        // [local heads * (nope + rope), q_lora or hidden]
+  WeightView kv_a;       // [latent + rope, hidden]
+  TensorView kv_a_norm;  // [latent]
+  WeightView kv_b;       // [local heads * (nope + value), latent]: per head key rows, then value rows
+  WeightView o;          // [hidden, local heads * value]
 };
 
 // x: [rows, hidden], the replica's rows. Returns [rows, hidden], a share of the sum over the heads' shards.

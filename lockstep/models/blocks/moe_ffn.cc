@@ -65,14 +65,14 @@ void read_together(WeightReader& reader, const std::string& prefix, const MoeCon
                    Shard shard, MoeWeights& weights) {
   const int64_t width = config.expert_width;
   const Range keep = shard.of(width);
-  for (const TensorView& both : reader.matrices(prefix + "experts.gate_up_proj", config.num_experts,
-                                                2 * width, config.hidden, local)) {
-    weights.gate.push_back(both.row_range(keep.begin, keep.size()));
-    weights.up.push_back(both.row_range(width + keep.begin, keep.size()));
+  for (const WeightView& both :
+       reader.weights(prefix + "experts.gate_up_proj", config.num_experts, 2 * width, config.hidden, local)) {
+    weights.gate.push_back(reader.keep(both.row_range(keep.begin, keep.size())));
+    weights.up.push_back(reader.keep(both.row_range(width + keep.begin, keep.size())));
   }
-  for (const TensorView& down :
-       reader.matrices(prefix + "experts.down_proj", config.num_experts, config.hidden, width, local))
-    weights.down.push_back(down.col_range(keep.begin, keep.size()));
+  for (const WeightView& down :
+       reader.weights(prefix + "experts.down_proj", config.num_experts, config.hidden, width, local))
+    weights.down.push_back(reader.keep(down.col_range(keep.begin, keep.size())));
 }
 
 }  // namespace
@@ -122,7 +122,8 @@ MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeCo
     weights.router_bias = reader.f32_vector(prefix + "gate.e_score_correction_bias", config.num_experts);
   const Range local = shards.expert_parallel.of(config.num_experts);
   weights.first_expert = local.begin;
-  const auto read_routed = reader.has(prefix + "experts.gate_up_proj") ? read_together : read_one_by_one;
+  const auto read_routed =
+      reader.has_weights(prefix + "experts.gate_up_proj") ? read_together : read_one_by_one;
   read_routed(reader, prefix, config, local, shards.expert_tp, weights);
   if (config.shared_width > 0) {
     const bool is_gated = config.shared_expert == MoeConfig::SharedExpert::kGated;

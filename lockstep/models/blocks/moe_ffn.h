@@ -25,7 +25,7 @@ struct MoeWeights {
   TensorView router;       // [num_experts, hidden]
   TensorView router_bias;  // [num_experts] f32; empty: none
   int64_t first_expert = 0;
-  std::vector<TensorView> gate, up, down;  // [local experts], local width
+  std::vector<WeightView> gate, up, down;  // [local experts], local width
   FfnWeights shared;
   TensorView shared_gate;  // [1, hidden]; empty: none
 };

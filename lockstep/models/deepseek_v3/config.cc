@@ -35,7 +35,6 @@ void read_expert_layers(ConfigReader& reader, DecoderConfig& decoder) {
 Result<Config> read_config(const Json& json) {
   ConfigReader reader(json);
   Config config{.decoder = read_decoder(reader)};
-  config.num_mtp_layers = static_cast<int>(reader.integer_or("num_nextn_predict_layers", 0, 0, 64));
   const auto rope_dim = static_cast<int>(reader.integer("qk_rope_head_dim", 2, 1 << 16));
   if (rope_dim % 2 != 0) reader.refuse("qk_rope_head_dim", fmt::format("{} is odd", rope_dim));
   config.rope = read_rope(reader, rope_dim);
@@ -71,8 +70,8 @@ class Description final : public ModelDescription {
     return needs;
   }
 
-  Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, const Shards& shards) const override {
-    return load_model(config_, checkpoint, shards);
+  Result<std::unique_ptr<Model>> load(const WeightSource& source, const Shards& shards) const override {
+    return load_model(config_, source, shards);
   }
 
  private:

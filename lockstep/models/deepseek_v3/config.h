@@ -8,14 +8,13 @@
 namespace lockstep::models::deepseek_v3 {
 
 struct Config {
-  DecoderConfig decoder;   // layers before first_k_dense_replace are dense
-  int num_mtp_layers = 0;  // layers num_layers … in the file: recognised, not run
+  DecoderConfig decoder;  // layers before first_k_dense_replace are dense
   MlaConfig mla;
   RopeConfig rope;
 };
 
 Result<std::unique_ptr<const ModelDescription>> describe(const Json& config);
-Result<std::unique_ptr<Model>> load_model(const Config& config, const Checkpoint& checkpoint,
+Result<std::unique_ptr<Model>> load_model(const Config& config, const WeightSource& source,
                                           const Shards& shards);
 
 }  // namespace lockstep::models::deepseek_v3

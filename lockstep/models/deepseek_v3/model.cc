@@ -29,30 +29,30 @@ MlaWeights read_attention(WeightReader& reader, const std::string& prefix, const
   const auto per_head = [&](int64_t width) { return Range{heads.begin * width, heads.end * width}; };
   MlaWeights weights;
   if (config.q_lora > 0) {
-    weights.q_a = reader.matrix(prefix + "q_a_proj.weight", config.q_lora, config.hidden);
+    weights.q_a = reader.weight(prefix + "q_a_proj.weight", config.q_lora, config.hidden);
     weights.q_a_norm = reader.vector(prefix + "q_a_layernorm.weight", config.q_lora);
-    weights.q_b = reader.matrix_rows(prefix + "q_b_proj.weight", config.num_heads * query, config.q_lora,
+    weights.q_b = reader.weight_rows(prefix + "q_b_proj.weight", config.num_heads * query, config.q_lora,
                                      per_head(query));
   } else {
-    weights.q_b = reader.matrix_rows(prefix + "q_proj.weight", config.num_heads * query, config.hidden,
+    weights.q_b = reader.weight_rows(prefix + "q_proj.weight", config.num_heads * query, config.hidden,
                                      per_head(query));
   }
-  weights.kv_a = reader.matrix(prefix + "kv_a_proj_with_mqa.weight", config.cache_width(), config.hidden);
+  weights.kv_a = reader.weight(prefix + "kv_a_proj_with_mqa.weight", config.cache_width(), config.hidden);
   weights.kv_a_norm = reader.vector(prefix + "kv_a_layernorm.weight", config.latent);
-  weights.kv_b = reader.matrix_rows(prefix + "kv_b_proj.weight", config.num_heads * key_value, config.latent,
+  weights.kv_b = reader.weight_rows(prefix + "kv_b_proj.weight", config.num_heads * key_value, config.latent,
                                     per_head(key_value));
-  weights.o = reader.matrix_cols(prefix + "o_proj.weight", config.hidden, config.num_heads * config.value,
+  weights.o = reader.weight_cols(prefix + "o_proj.weight", config.hidden, config.num_heads * config.value,
                                  per_head(config.value));
   return weights;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> load_model(const Config& config, const Checkpoint& checkpoint,
+Result<std::unique_ptr<Model>> load_model(const Config& config, const WeightSource& source,
                                           const Shards& shards) {
   const auto rope =
       std::make_shared<const RopeTables>(config.rope, config.decoder.context_length, *shards.memory);
-  return load_decoder(config.decoder, checkpoint, shards,
+  return load_decoder(config.decoder, source, shards,
                       [&](WeightReader& reader, const std::string& prefix, int layer) {
                         return std::make_unique<MlaMixer>(
                             config.mla, rope, static_cast<size_t>(layer),

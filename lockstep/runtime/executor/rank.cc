@@ -18,14 +18,13 @@ models::Shard shard(const planning::RankGrid& grid, int rank, planning::AxisSet 
 }  // namespace
 
 models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOptions& stages, int rank) {
-  const bool exchanges = stages.exchange != planning::ExchangeBackend::kNone;
-  const bool head_over_tp = stages.head == planning::HeadSplit::kAttentionTp;
-  return {.attention = shard(grid, rank, grid.attention_tp()),
-          .dense = shard(grid, rank, grid.dense_tp()),
-          .expert_parallel = shard(grid, rank, grid.expert_parallel()),
-          .expert_tp = shard(grid, rank, grid.expert_tp()),
-          .shared = shard(grid, rank, exchanges ? grid.expert_tp() : grid.all()),
-          .head = shard(grid, rank, head_over_tp ? grid.attention_tp() : grid.all())};
+  const planning::WeightSplits splits = planning::weight_splits(grid, stages);
+  return {.attention = shard(grid, rank, splits.attention),
+          .dense = shard(grid, rank, splits.dense),
+          .expert_parallel = shard(grid, rank, splits.expert_parallel),
+          .expert_tp = shard(grid, rank, splits.expert_tp),
+          .shared = shard(grid, rank, splits.shared),
+          .head = shard(grid, rank, splits.head)};
 }
 
 Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld& world)
@@ -42,10 +41,13 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .kernels = *kernels_}),
       host_logits_(kernels_->memory().host_side()) {}
 
-Status Rank::load() {
+Status Rank::load(std::atomic<uint64_t>& bytes_read) {
   models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
   shards.memory = &kernels_->memory();
-  auto model = parts_.description->load(*parts_.checkpoint, shards);
+  models::WeightSource source(*parts_.checkpoint);
+  source.bytes_read = &bytes_read;
+  source.encode_as = parts_.options.quantization;
+  auto model = parts_.description->load(source, shards);
   if (!model) return model.error();
   model_ = std::move(model).value();
   auto cache = CacheMemory::allocate(parts_.description->cache_needs(shards),

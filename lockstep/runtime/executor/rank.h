@@ -1,5 +1,6 @@
 #pragma once
 // One rank: what its thread owns and the forward that it runs. Private to the executor.
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -15,7 +16,8 @@ class Rank {
  public:
   Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld& world);
 
-  Status load();  // weights and cache; on the rank's own thread
+  // Weights and cache, on the rank's own thread. bytes_read counts up meanwhile.
+  Status load(std::atomic<uint64_t>& bytes_read);
   void run(const StepInput& input, const StepRows& rows, const LogitSink& sink);
 
  private:

@@ -1,11 +1,14 @@
 #include "lockstep/runtime/executor/rank_executor.h"
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "lockstep/base/log.h"
 #include "lockstep/collectives/in_process/world.h"
 #include "lockstep/runtime/executor/rank.h"
 
@@ -92,6 +95,40 @@ class RankThreads {
   std::vector<std::jthread> threads_;
 };
 
+// Says in the log how far ranks have come with reading weights, every few seconds and at the end.
+class ReadingReport {
+ public:
+  explicit ReadingReport(int num_ranks) : num_ranks_(num_ranks) {
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any wake;
+      while (!wake.wait_for(lock, stop, std::chrono::seconds(3), [] { return false; }) &&
+             !stop.stop_requested())
+        log_info("reading weights: {}", so_far());
+    });
+  }
+  ~ReadingReport() {
+    thread_.request_stop();
+    thread_.join();
+    log_info("read {}", so_far());
+  }
+
+  mutable std::atomic<uint64_t> bytes_read = 0;
+
+ private:
+  std::string so_far() const {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const auto bytes = static_cast<double>(bytes_read.load(std::memory_order_relaxed));
+    return fmt::format("{:.1f} MB on {} ranks in {:.2f} s, {:.2f} GB/s", bytes / 1e6, num_ranks_, seconds,
+                       bytes / 1e9 / std::max(seconds, 1e-9));
+  }
+
+  const int num_ranks_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::jthread thread_;
+};
+
 class RankExecutor final : public Executor {
  public:
   explicit RankExecutor(RankExecutorParts parts)
@@ -102,9 +139,23 @@ class RankExecutor final : public Executor {
       ranks_.push_back(std::make_unique<Rank>(parts_, rank, world_));
   }
 
+  // Every tensor of the file is checked before a rank reads one, so that all that does not fit is listed at
+  // once.
   Status load() {
+    models::WeightSource whole(*parts_.checkpoint);
+    whole.purpose = models::WeightSource::Purpose::kInspect;
+    whole.encode_as = parts_.options.quantization;
+    std::vector<std::string> left_aside;
+    whole.left_aside = &left_aside;
+    if (const auto inspected = parts_.description->load(whole, {}); !inspected) return inspected.error();
+    for (const std::string& line : left_aside) log_info("{}", line);
     std::vector<Status> loaded(ranks_.size(), Done{});
-    run_all([&](int rank) { loaded[static_cast<size_t>(rank)] = ranks_[static_cast<size_t>(rank)]->load(); });
+    {
+      const ReadingReport report(static_cast<int>(ranks_.size()));
+      run_all([&](int rank) {
+        loaded[static_cast<size_t>(rank)] = ranks_[static_cast<size_t>(rank)]->load(report.bytes_read);
+      });
+    }
     if (!failure_.empty()) return Error{ErrorCode::kInternal, failure_, ""};
     for (const Status& status : loaded)
       if (!status) return status.error();

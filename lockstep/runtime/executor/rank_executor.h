@@ -3,6 +3,7 @@
 // makes it; the engine loop sees only the Executor interface.
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "lockstep/kernels/device.h"
 #include "lockstep/models/model.h"
@@ -16,7 +17,8 @@ struct RankExecutorOptions {
   int vocab = 0, hidden = 0;
   int page_size = 16;
   int64_t pages_per_replica = 1;
-  DType cache_dtype = DType::kF32;  // or kBF16
+  DType cache_dtype = DType::kF32;          // or kBF16
+  std::optional<QuantFormat> quantization;  // of plain weights, while they are read
   kernels::DeviceChoice device;
   std::chrono::milliseconds deadline{60000};  // of one wait between ranks
 };

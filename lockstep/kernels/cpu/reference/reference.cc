@@ -83,33 +83,32 @@ class ReferenceKernels final : public Kernels {
 
   void linear(const LinearArgs& args) override {
     cpu::check(args);
-    with_elements(args.w, [&](const auto* w) {
-      for (int64_t row = 0; row < args.x.shape[0]; ++row) {
-        const float* x = row_of<float>(args.x, row);
-        float* out = row_of<float>(args.out, row);
-        for (int64_t o = 0; o < args.w.shape[0]; ++o) {
-          out[o] = static_cast<float>(dot(x, w + o * args.w.stride[0], args.x.shape[1]));
-        }
-      }
-    });
+    const int64_t inner = args.w.num_cols;
+    decoded_.resize(static_cast<size_t>(inner));
+    for (int64_t o = 0; o < args.w.num_rows; ++o) {
+      decode_row(args.w, o, 0, inner, decoded_.data());
+      for (int64_t row = 0; row < args.x.shape[0]; ++row)
+        row_of<float>(args.out, row)[o] =
+            static_cast<float>(dot(row_of<float>(args.x, row), decoded_.data(), inner));
+    }
     cpu::add_bias(args);
   }
 
   void matmul(const MatmulArgs& args) override {
     cpu::check(args);
-    with_elements(args.w, [&](const auto* w) {
-      for (int64_t row = 0; row < args.x.shape[0]; ++row) {
-        const float* x = row_of<float>(args.x, row);
-        float* out = row_of<float>(args.out, row);
-        for (int64_t o = 0; o < args.w.shape[1]; ++o) {
-          double sum = 0;
-          for (int64_t i = 0; i < args.w.shape[0]; ++i) {
-            sum += static_cast<double>(x[i]) * static_cast<double>(to_float(w[i * args.w.stride[0] + o]));
-          }
-          out[o] = static_cast<float>(sum);
-        }
+    const auto inner = static_cast<size_t>(args.w.num_rows), outs = static_cast<size_t>(args.w.num_cols);
+    decoded_.resize(inner * outs);
+    for (size_t i = 0; i < inner; ++i)
+      decode_row(args.w, static_cast<int64_t>(i), 0, args.w.num_cols, decoded_.data() + i * outs);
+    for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+      const float* x = row_of<float>(args.x, row);
+      for (size_t o = 0; o < outs; ++o) {
+        double sum = 0;
+        for (size_t i = 0; i < inner; ++i)
+          sum += static_cast<double>(x[i]) * static_cast<double>(decoded_[i * outs + o]);
+        row_of<float>(args.out, row)[o] = static_cast<float>(sum);
       }
-    });
+    }
   }
 
   void silu_mul(const SiluMulArgs& args) override {
@@ -251,8 +250,9 @@ class ReferenceKernels final : public Kernels {
   }
 
   cpu::RouteScratch route_scratch_;
-  std::vector<double> score_;  // [tokens] of one row and head
-  std::vector<double> sum_;    // [width of a value]
+  std::vector<double> score_;   // [tokens] of one row and head
+  std::vector<double> sum_;     // [width of a value]
+  std::vector<float> decoded_;  // rows of a weight
 };
 
 }  // namespace

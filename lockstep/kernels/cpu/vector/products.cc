@@ -34,6 +34,11 @@ constexpr size_t kInnerBlock = 1024;
 template <class W>
 constexpr size_t kOutBlock = (size_t{128} << 10) / (kInnerBlock * sizeof(W));
 
+// Rows of a coded weight that matmul decodes at once, and the distance of rows that linear decodes: not a
+// power of two, so that they do not all fall into the same sets of the cache.
+constexpr size_t kDecodedRows = 32;
+constexpr size_t kDecodedStride = kInnerBlock + 16;
+
 template <class W>
 struct Product {
   const float* x;
@@ -134,22 +139,37 @@ HWY_INLINE void for_each_row_tile(size_t rows, Body&& body) {
   }
 }
 
+// A block of weights in memory: rows [o, o + outs), columns [k, k + inner).
 template <class W>
-void linear_of(const Product<W>& p) {
+struct Block {
+  const W* first;
+  size_t stride;
+};
+
+// block_of(o, outs, k, inner) gives a Block that stays valid until the next call.
+template <class W, class BlockOf>
+HWY_INLINE void linear_blocks(const Product<W>& p, size_t many_rows_block, BlockOf&& block_of) {
   for (size_t row = 0; row < p.rows; ++row) std::fill_n(p.out + row * p.out_stride, p.outs, 0.0f);
   // Few rows: each weight row is read from its beginning to its end. Many: a block of weights stays in cache.
-  const size_t out_block = p.rows <= kFewRows ? outs_of_tile(std::min(p.rows, kMaxRows)) : kOutBlock<W>;
+  const size_t out_block = p.rows <= kFewRows ? outs_of_tile(std::min(p.rows, kMaxRows)) : many_rows_block;
   for (size_t o = 0; o < p.outs; o += out_block) {
     const size_t outs = std::min(out_block, p.outs - o);
     for (size_t k = 0; k < p.inner; k += kInnerBlock) {
       const size_t inner = std::min(kInnerBlock, p.inner - k);
+      const Block<W> w = block_of(o, outs, k, inner);
       for_each_row_tile(p.rows, [&](size_t row, auto rows) HWY_ATTR {
-        linear_strip<decltype(rows)::value>(p.x + row * p.x_stride + k, p.x_stride, p.w + o * p.w_stride + k,
-                                            p.w_stride, inner, p.out + row * p.out_stride + o, p.out_stride,
-                                            outs);
+        linear_strip<decltype(rows)::value>(p.x + row * p.x_stride + k, p.x_stride, w.first, w.stride, inner,
+                                            p.out + row * p.out_stride + o, p.out_stride, outs);
       });
     }
   }
+}
+
+template <class W>
+void linear_of(const Product<W>& p) {
+  linear_blocks(p, kOutBlock<W>, [&](size_t o, size_t /*outs*/, size_t k, size_t /*inner*/) {
+    return Block<W>{p.w + o * p.w_stride + k, p.w_stride};
+  });
 }
 
 // out[r][o] = Σ_k x[r][k] w[k][o], k ascending, for kVectors vectors of outputs.
@@ -213,11 +233,11 @@ void matmul_of(const Product<W>& p, ChainFrom start) {
 }
 
 template <class Args, class W>
-Product<W> product_of(const Args& args, const W* w, int64_t outs) {
+Product<W> product_of(const Args& args, const W* w, int64_t w_stride, int64_t outs) {
   return {.x = args.x.template as<float>(),
           .x_stride = static_cast<size_t>(args.x.stride[0]),
           .w = w,
-          .w_stride = static_cast<size_t>(args.w.stride[0]),
+          .w_stride = static_cast<size_t>(w_stride),
           .out = args.out.template as<float>(),
           .out_stride = static_cast<size_t>(args.out.stride[0]),
           .rows = static_cast<size_t>(args.x.shape[0]),
@@ -226,12 +246,42 @@ Product<W> product_of(const Args& args, const W* w, int64_t outs) {
 }
 
 void linear(const LinearArgs& args) {
-  with_elements(args.w, [&](const auto* w) HWY_ATTR { linear_of(product_of(args, w, args.w.shape[0])); });
+  with_elements(args.w.plain, [&](const auto* w) HWY_ATTR {
+    linear_of(product_of(args, w, args.w.plain.stride[0], args.w.num_rows));
+  });
 }
 
 void matmul(const MatmulArgs& args, ChainFrom start) {
-  with_elements(args.w,
-                [&](const auto* w) HWY_ATTR { matmul_of(product_of(args, w, args.w.shape[1]), start); });
+  with_elements(args.w.plain, [&](const auto* w) HWY_ATTR {
+    matmul_of(product_of(args, w, args.w.plain.stride[0], args.w.num_cols), start);
+  });
+}
+
+void linear_coded(const LinearArgs& args, std::vector<float>& decoded) {
+  const float* none = nullptr;
+  const auto p = product_of(args, none, 0, args.w.num_rows);
+  decoded.resize(std::max(decoded.size(), kOutBlock<float> * kDecodedStride));
+  linear_blocks(p, kOutBlock<float>, [&](size_t o, size_t outs, size_t k, size_t inner) {
+    for (size_t i = 0; i < outs; ++i)
+      vector_decode_row(args.w, static_cast<int64_t>(o + i), static_cast<int64_t>(k),
+                        static_cast<int64_t>(inner), decoded.data() + i * kDecodedStride);
+    return Block<float>{decoded.data(), kDecodedStride};
+  });
+}
+
+void matmul_coded(const MatmulArgs& args, std::vector<float>& decoded) {
+  const int64_t outs = args.w.num_cols;
+  if (args.w.num_rows == 0)
+    return matmul_of(product_of<MatmulArgs, float>(args, nullptr, 0, outs), ChainFrom::kZero);
+  decoded.resize(std::max(decoded.size(), kDecodedRows * static_cast<size_t>(outs)));
+  for (int64_t k = 0; k < args.w.num_rows; k += static_cast<int64_t>(kDecodedRows)) {
+    const int64_t inner = std::min<int64_t>(kDecodedRows, args.w.num_rows - k);
+    for (int64_t i = 0; i < inner; ++i) vector_decode_row(args.w, k + i, 0, outs, decoded.data() + i * outs);
+    auto p = product_of<MatmulArgs, float>(args, decoded.data(), outs, outs);
+    p.x += k;
+    p.inner = static_cast<size_t>(inner);
+    matmul_of(p, k == 0 ? ChainFrom::kZero : ChainFrom::kOut);
+  }
 }
 
 }  // namespace lockstep::kernels::cpu::HWY_NAMESPACE
@@ -242,9 +292,17 @@ namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(linear);
 HWY_EXPORT(matmul);
+HWY_EXPORT(linear_coded);
+HWY_EXPORT(matmul_coded);
 
 void vector_linear(const LinearArgs& args) { HWY_DYNAMIC_DISPATCH(linear)(args); }
 void vector_matmul(const MatmulArgs& args, ChainFrom start) { HWY_DYNAMIC_DISPATCH(matmul)(args, start); }
+void vector_linear_coded(const LinearArgs& args, std::vector<float>& decoded) {
+  HWY_DYNAMIC_DISPATCH(linear_coded)(args, decoded);
+}
+void vector_matmul_coded(const MatmulArgs& args, std::vector<float>& decoded) {
+  HWY_DYNAMIC_DISPATCH(matmul_coded)(args, decoded);
+}
 
 }  // namespace lockstep::kernels::cpu
 #endif

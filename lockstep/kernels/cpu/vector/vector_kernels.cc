@@ -34,12 +34,20 @@ class VectorKernels final : public Kernels {
   }
   void linear(const LinearArgs& args) override {
     cpu::check(args);
-    cpu::vector_linear(args);
+    if (args.w.is_coded()) {
+      cpu::vector_linear_coded(args, decoded_);
+    } else {
+      cpu::vector_linear(args);
+    }
     cpu::add_bias(args);
   }
   void matmul(const MatmulArgs& args) override {
     cpu::check(args);
-    cpu::vector_matmul(args, cpu::ChainFrom::kZero);
+    if (args.w.is_coded()) {
+      cpu::vector_matmul_coded(args, decoded_);
+    } else {
+      cpu::vector_matmul(args, cpu::ChainFrom::kZero);
+    }
   }
   void silu_mul(const SiluMulArgs& args) override {
     cpu::check(args);
@@ -77,6 +85,7 @@ class VectorKernels final : public Kernels {
  private:
   cpu::RouteScratch route_scratch_;
   cpu::AttentionScratch attention_scratch_;
+  std::vector<float> decoded_;  // a block of a coded weight
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/kernels/kernels.h"
 
@@ -12,12 +13,21 @@ namespace lockstep::kernels::cpu {
 
 std::string_view vector_target();  // "avx512", "avx2", "sse4", "neon" or "portable"
 
-void vector_linear(const LinearArgs& args);  // without the bias
+// Of plain weights, without the bias.
+void vector_linear(const LinearArgs& args);
 
 // Each output is one chain of fused multiply-adds over the inner dimension, ascending; kOut goes on with the
 // chain that ends in `out`, so that a product may be computed in pieces without a change of its bits.
 enum class ChainFrom : uint8_t { kZero, kOut };
 void vector_matmul(const MatmulArgs& args, ChainFrom start);
+
+// decode_row() of codes: the same bits.
+void vector_decode_row(const WeightView& weight, int64_t row, int64_t begin, int64_t count, float* out);
+// The same products on codes. A block at a time is decoded into `decoded` and stays in cache while all rows
+// pass: weights are read from memory once, as small as they are stored, and the bits are those of the product
+// with the decoded numbers.
+void vector_linear_coded(const LinearArgs& args, std::vector<float>& decoded);
+void vector_matmul_coded(const MatmulArgs& args, std::vector<float>& decoded);
 
 void vector_rms_norm(RmsNormArgs& args);
 void vector_add(const AddArgs& args);
