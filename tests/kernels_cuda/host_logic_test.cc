@@ -51,8 +51,8 @@ TEST(Geometry, ExpertsOnTensorCoresNeedWholeSteps) {
   EXPECT_TRUE(experts_take_tiles(65536, 128));
   EXPECT_FALSE(experts_take_tiles(1024, 128));
   EXPECT_EQ(expert_tiles_at_once(65536, 128), 8);
-  EXPECT_TRUE(places_in_one_block(1024, 128));
-  EXPECT_FALSE(places_in_one_block(1032, 128));
+  EXPECT_TRUE(places_in_one_block(256, 128));
+  EXPECT_FALSE(places_in_one_block(264, 128));
   EXPECT_FALSE(places_in_one_block(8, 512));
 }
 

@@ -11,7 +11,7 @@ constexpr int kWarps = 4;
 
 __device__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                     uint32_t b1) {
-  asm volatile(
+  asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -19,27 +19,54 @@ __device__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32
 }
 
 __device__ uint4 load16(const __nv_bfloat16* from) { return *reinterpret_cast<const uint4*>(from); }
+// What is read once passes the nearest cache by and is fetched from memory 256 bytes at a time.
 __device__ uint4 load16_once(const __nv_bfloat16* from) {
-  return __ldcs(reinterpret_cast<const uint4*>(from));
+  uint4 piece;
+  asm("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+               : "l"(from));
+  return piece;
+}
+
+// A few steps of 32 values of depth of both rows of weights.
+constexpr int kSteps = 4;
+struct Weights {
+  uint4 lower[kSteps], upper[kSteps];
+};
+
+__device__ Weights load_weights(const __nv_bfloat16* lower, const __nv_bfloat16* upper, int at, int depth) {
+  Weights weights;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const bool there = at + 32 * step < depth;
+    weights.lower[step] = there ? load16_once(lower + at + 32 * step) : uint4{};
+    weights.upper[step] = there ? load16_once(upper + at + 32 * step) : uint4{};
+  }
+  return weights;
 }
 
 // sum[n] += W · xᵀ for 16 rows of weights (this thread reads one of the lower and one of the upper eight) and
-// 8 · kTiles rows of x. `depth` is a multiple of 32.
+// 8 · kTiles rows of x. `depth` is a multiple of 32. The weights of the next steps are on their way while those of
+// these are multiplied.
 template <int kTiles>
 __device__ void tile_product(const __nv_bfloat16* lower, const __nv_bfloat16* upper,
                              const __nv_bfloat16* const (&x)[kTiles], int depth, float (&sum)[kTiles][4]) {
   const int quad = (threadIdx.x % 4) * 8;
-  // Loads of so many steps are on their way before the first is needed.
-  constexpr int kAhead = kTiles <= 2 ? 8 : 4;
-#pragma unroll kAhead
-  for (int at = quad; at < depth; at += 32) {
-    const uint4 lo = load16_once(lower + at), hi = load16_once(upper + at);
+  Weights now = load_weights(lower, upper, quad, depth);
+  for (int at = quad; at < depth; at += 32 * kSteps) {
+    const Weights next = load_weights(lower, upper, at + 32 * kSteps, depth);
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const uint4 b = load16(x[n] + at);
-      mma(sum[n], lo.x, hi.x, lo.y, hi.y, b.x, b.y);
-      mma(sum[n], lo.z, hi.z, lo.w, hi.w, b.z, b.w);
+    for (int step = 0; step < kSteps; ++step) {
+      if (at + 32 * step >= depth) break;
+      const uint4 lo = now.lower[step], hi = now.upper[step];
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const uint4 b = load16(x[n] + at + 32 * step);
+        mma(sum[n], lo.x, hi.x, lo.y, hi.y, b.x, b.y);
+        mma(sum[n], lo.z, hi.z, lo.w, hi.w, b.z, b.w);
+      }
     }
+    now = next;
   }
 }
 

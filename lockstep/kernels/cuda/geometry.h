@@ -50,7 +50,7 @@ inline constexpr int kMaxKey = 1408;
 static_assert(attention_shared_bytes(kMaxKey) <= 48 * 1024);
 
 // Routing of few rows to few experts is placed by one block.
-inline constexpr int kFewEntries = 1024, kFewExperts = 512;
+inline constexpr int kFewEntries = 256, kFewExperts = 512;
 constexpr bool places_in_one_block(int64_t entries, int64_t experts) {
   return entries <= kFewEntries && experts > 0 && experts < kFewExperts;
 }
