@@ -12,7 +12,7 @@
 namespace lockstep::models {
 namespace {
 
-constexpr size_t kShownProblems = 20;
+constexpr size_t kShownProblems = 64;
 constexpr size_t kAlignment = 64;
 constexpr size_t kPageBytes = 4096;
 

@@ -113,6 +113,8 @@ TEST(QuantConfig, WhatIsNotHandledIsRefusedByName) {
   EXPECT_THAT(refusal(R"({"quant_method":"gptq","bits":4,"checkpoint_format":"marlin"})"),
               HasSubstr("marlin"));
   EXPECT_THAT(refusal(R"({"quant_method":"awq","version":"gemv"})"), HasSubstr("gemv"));
+  EXPECT_THAT(refusal(R"({"quant_method":"gptq","bits":4,"dynamic":{"+:.*down.*":{"bits":8}}})"),
+              HasSubstr("dynamic gives modules settings of their own"));
   EXPECT_THAT(refusal(R"({"quant_method":"compressed-tensors"})"), HasSubstr("config_groups"));
   EXPECT_THAT(refusal(R"({"quant_method":"compressed-tensors","config_groups":{"a":7}})"),
               HasSubstr("config_groups"));

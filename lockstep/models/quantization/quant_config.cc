@@ -136,6 +136,8 @@ void read_integers(ConfigReader& outer, ConfigReader& reader, QuantConfig& confi
   if (size == 0 || (size > 0 && size % 8 != 0))
     reader.refuse(size_key, fmt::format("{} is neither -1 nor a multiple of 8", size));
   config.group_size = std::max<int64_t>(size, 0);
+  if (const Json* dynamic = reader.object("dynamic"); dynamic != nullptr && !dynamic->empty())
+    reader.refuse("dynamic", "gives modules settings of their own, which is not handled");
   if (config.method == Method::kGptq) {
     const std::string format = reader.text_or("checkpoint_format", "gptq");
     reader.require("checkpoint_format", format, {"gptq", "gptq_v2"});
