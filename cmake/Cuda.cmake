@@ -28,4 +28,9 @@ file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lockstep/
 add_library(lockstep_kernels_cuda STATIC ${cuda_sources})
 target_include_directories(lockstep_kernels_cuda PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_options(lockstep_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
-target_link_libraries(lockstep_kernels_cuda PUBLIC CUDA::cudart CUDA::cublasLt)
+target_link_libraries(lockstep_kernels_cuda PRIVATE CUDA::cudart CUDA::cublasLt)
+# Only the backend's own sources see CUDA's headers, so that all others are compiled as in every preset and ccache has them.
+file(GLOB cuda_hosts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lockstep/kernels/cuda/*.cc)
+foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
+  set_property(SOURCE ${cuda_hosts} APPEND PROPERTY COMPILE_OPTIONS -isystem ${folder})
+endforeach()

@@ -93,7 +93,7 @@ double decode_rate(const std::vector<std::vector<Clock::time_point>>& times) {
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 Result<double> measure_decode(runtime::Engine& engine, const BenchCommand& command, int batch) {

@@ -110,7 +110,9 @@ Result<int64_t> affordable_tokens(const EngineConfig& config, const Described& d
   const planning::Configuration& configuration = described.planned.configuration;
   const auto facts = kernels::device_facts(config.device);
   if (!facts) return facts.error();
-  const double memory = facts->memory_bytes;
+  // Ranks take the devices in turn.
+  const int used = std::min(facts->num_devices, configuration.grid.num_ranks);
+  const double memory = facts->memory_bytes * used / facts->num_devices;
   const CacheBytes bytes = most_cache_bytes(described, config.cache_type);
   const double share = memory * config.mem_fraction_static / configuration.grid.num_ranks;
   const double states =

@@ -4,10 +4,10 @@
 //   phase     reads                      writes                     thread
 //   admit     submitted requests         waiting queues             engine
 //   schedule  queues, free pages         StepInput, its StepPlan    engine
-//   upload    StepInput                  (the CPU's ranks read it in place)
+//   upload    StepInput                  (ranks read it in place; a GPU's ops copy what they need)
 //   forward   StepInput, weights, cache  logits, cache              one a rank
 //   sample    logits, request state      one draw a wanted row      the row's home rank
-//   download  draws                      (already in host memory)
+//   download  draws                      (in host memory; a GPU's logits come there before sample)
 //   commit    draws                      request state, events      engine
 //   retire    finished requests          free pages, final events   engine
 #include <cstdint>
