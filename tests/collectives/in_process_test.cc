@@ -274,5 +274,70 @@ TEST(Waiting, ManyStepsInOverlappingGroupsStayInStep) {
       EXPECT_EQ(error, "");
 }
 
+// Kernels that need fences, as a device's do; `breaks` makes a wait fail, as a device's fault would.
+class FencedKernels final : public kernels::Kernels {
+ public:
+  explicit FencedKernels(bool breaks) : breaks_(breaks) {}
+  std::string_view name() const override { return "fenced"; }
+  std::unique_ptr<kernels::Fence> make_fence() override { return std::make_unique<NoFence>(); }
+  void wait(const kernels::Fence&) override {
+    if (breaks_) throw Fatal("the device was lost");
+  }
+  void sum_rows(const kernels::SumRowsArgs& args) override { on_host_->sum_rows(args); }
+  void copy_rows(const kernels::CopyRowsArgs& args) override { on_host_->copy_rows(args); }
+  void embed(const kernels::EmbedArgs& args) override { on_host_->embed(args); }
+  void rms_norm(kernels::RmsNormArgs& args) override { on_host_->rms_norm(args); }
+  void add(const kernels::AddArgs& args) override { on_host_->add(args); }
+  void linear(const kernels::LinearArgs& args) override { on_host_->linear(args); }
+  void matmul(const kernels::MatmulArgs& args) override { on_host_->matmul(args); }
+  void silu_mul(const kernels::SiluMulArgs& args) override { on_host_->silu_mul(args); }
+  void sigmoid_mul(const kernels::SigmoidMulArgs& args) override { on_host_->sigmoid_mul(args); }
+  void rope(const kernels::RopeArgs& args) override { on_host_->rope(args); }
+  void route(const kernels::RouteArgs& args) override { on_host_->route(args); }
+  void grouped_ffn(const kernels::GroupedFfnArgs& args) override { on_host_->grouped_ffn(args); }
+  void cache_write(const kernels::CacheWriteArgs& args) override { on_host_->cache_write(args); }
+  void cache_read(const kernels::CacheReadArgs& args) override { on_host_->cache_read(args); }
+  void mla_absorbed(const kernels::MlaAbsorbedArgs& args) override { on_host_->mla_absorbed(args); }
+  void mla_expanded(const kernels::MlaExpandedArgs& args) override { on_host_->mla_expanded(args); }
+  void gqa(const kernels::GqaArgs& args) override { on_host_->gqa(args); }
+  void causal_conv(const kernels::CausalConvArgs& args) override { on_host_->causal_conv(args); }
+  void l2_norm(const kernels::L2NormArgs& args) override { on_host_->l2_norm(args); }
+  void delta_gates(const kernels::DeltaGatesArgs& args) override { on_host_->delta_gates(args); }
+  void gated_delta(const kernels::GatedDeltaArgs& args) override { on_host_->gated_delta(args); }
+  void sum_add_norm(kernels::SumAddNormArgs& args) override { on_host_->sum_add_norm(args); }
+  void place_slots(const kernels::PlaceSlotsArgs& args) override { on_host_->place_slots(args); }
+  void pull_weighted(const kernels::PullWeightedArgs& args) override { on_host_->pull_weighted(args); }
+
+ private:
+  struct NoFence final : kernels::Fence {};
+  const bool breaks_;
+  const std::unique_ptr<kernels::Kernels> on_host_ = kernels::make_reference_kernels();
+};
+
+// Between meeting and leaving: the others still read what the broken rank shows, and are let go by it. Were
+// they not, they would wait without a deadline.
+TEST(Failures, ADeviceThatBreaksInsideAnExchangeEndsEveryRank) {
+  const auto grid = grid_of(3, 3);
+  InProcessWorld world(grid, {.deadline = std::chrono::milliseconds(2000)});
+  std::vector<std::string> errors(3);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      FencedKernels kernels(rank == 1);
+      const auto communicator = world.communicator(rank, kernels);
+      std::vector<float> in(4, 1.0f), out(4);
+      try {
+        for (uint64_t step = 1; step <= 3; ++step)
+          communicator->all_reduce({.in = view_of(in.data(), {2, 2}), .out = view_of(out.data(), {2, 2})},
+                                   grid.all(), {step, 2, "test"});
+      } catch (const std::exception& failure) {
+        errors[static_cast<size_t>(rank)] = failure.what();
+        world.fail(failure.what());
+      }
+    });
+  threads.clear();
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the device was lost"));
+}
+
 }  // namespace
 }  // namespace lockstep::collectives::test

@@ -73,18 +73,19 @@ void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& 
   own = {args, arrived_.get(), done_.get()};
   if (arrived_ != nullptr) kernels_.record(*arrived_);
   const auto& shown = place.group->meet(place.index, &own, tag);
-  std::vector<const Args*> members;
   std::vector<const kernels::Fence*> done;
-  for (const void* one : shown) {
-    const auto* member = static_cast<const Shown<Args>*>(one);
-    members.push_back(&member->args);
-    if (member == &own || member->arrived == nullptr) continue;
-    kernels_.wait(*member->arrived);
-    done.push_back(member->done);
-  }
   {
-    // Also a body that throws leaves with the others: they still read what this rank showed.
+    // Whatever throws from here on, this rank leaves with the others: they still read what it showed, and
+    // wait for it without a deadline.
     const Leaving leaving{*place.group, place.index};
+    std::vector<const Args*> members;
+    for (const void* one : shown) {
+      const auto* member = static_cast<const Shown<Args>*>(one);
+      members.push_back(&member->args);
+      if (member == &own || member->arrived == nullptr) continue;
+      kernels_.wait(*member->arrived);
+      done.push_back(member->done);
+    }
     body(members, static_cast<size_t>(place.index));
     if (done_ != nullptr) kernels_.record(*done_);
   }

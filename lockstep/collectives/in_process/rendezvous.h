@@ -34,7 +34,8 @@ class Rendezvous {
   // no member, so that nobody reads what an unwinding one showed.
   const std::vector<const void*>& meet(int index, const void* what, const Tag& tag);
   // Waits until every member is done with reading, without a deadline and whatever failed meanwhile: between
-  // meet() and leave() a member only copies and adds, and its memory must stand until the others have.
+  // meet() and leave() a member only copies and adds, or tells its device to, and waits for no other member;
+  // its memory must stand until the others have. A member that throws there leaves all the same.
   void leave(int index);
 
   const std::vector<int>& members() const { return members_; }
