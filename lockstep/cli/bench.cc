@@ -5,9 +5,12 @@
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/base/log.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/report.h"
 
@@ -23,7 +26,9 @@ std::vector<int32_t> random_prompt(uint64_t seed, int length, int vocab) {
   return ids;
 }
 
-// When each request's tokens came.
+using Times = std::vector<std::vector<Clock::time_point>>;
+
+// When each request's tokens came. The requests' sinks share it: they may outlive whoever reads it.
 class Arrivals {
  public:
   explicit Arrivals(size_t requests) : times_(requests) {}
@@ -37,18 +42,18 @@ class Arrivals {
     ++done_;
     changed_.notify_all();
   }
-  // What failed first, "" when nothing did.
-  std::string wait() {
+  // Until so many have ended. What failed first, "" when nothing did.
+  std::string wait(size_t requests) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_ == times_.size(); });
+    changed_.wait(lock, [&] { return done_ >= requests; });
     return error_;
   }
-  const std::vector<std::vector<Clock::time_point>>& times() const { return times_; }  // after wait()
+  const Times& times() const { return times_; }  // after wait()
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::vector<Clock::time_point>> times_;
+  Times times_;
   std::string error_;
   size_t done_ = 0;
 };
@@ -58,20 +63,26 @@ struct Load {
   uint64_t seed = 1;
 };
 
-Result<std::vector<std::vector<Clock::time_point>>> run_load(runtime::Engine& engine, const Load& load) {
-  Arrivals arrivals(static_cast<size_t>(load.requests));
+Result<Times> run_load(runtime::Engine& engine, const Load& load) {
+  const auto arrivals = std::make_shared<Arrivals>(static_cast<size_t>(load.requests));
+  std::vector<runtime::RequestId> accepted;
   for (size_t at = 0; at < static_cast<size_t>(load.requests); ++at) {
     runtime::Request request{.prompt = random_prompt(load.seed + at, load.prompt, engine.model().vocab),
                              .sampling = {.temperature = 0},
                              .max_new_tokens = load.output,
                              .ignore_eos = true};
     const auto id = engine.submit(std::move(request),
-                                  [&arrivals, at](const runtime::Event& event) { arrivals.note(at, event); });
-    if (!id) return id.error();
+                                  [arrivals, at](const runtime::Event& event) { arrivals->note(at, event); });
+    if (!id) {
+      for (const runtime::RequestId earlier : accepted) engine.cancel(earlier);
+      arrivals->wait(accepted.size());
+      return id.error();
+    }
+    accepted.push_back(*id);
   }
-  if (const std::string error = arrivals.wait(); !error.empty())
+  if (const std::string error = arrivals->wait(accepted.size()); !error.empty())
     return Error{ErrorCode::kInternal, error, ""};
-  return arrivals.times();
+  return arrivals->times();
 }
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -79,16 +90,20 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }
 
 // Tokens a second while all requests decode: from the second token of the last to the last of the first.
-double decode_rate(const std::vector<std::vector<Clock::time_point>>& times) {
+// Nothing where they never do.
+std::optional<double> decode_rate(const Times& times) {
+  for (const auto& one : times)
+    if (one.size() < 2) return std::nullopt;
   Clock::time_point from = times[0][1], to = times[0].back();
   for (const auto& one : times) {
     from = std::max(from, one[1]);
     to = std::min(to, one.back());
   }
+  if (to <= from) return std::nullopt;
   double tokens = 0;
   for (const auto& one : times)
     for (const auto at : one) tokens += at > from && at <= to ? 1 : 0;
-  return to > from ? tokens / seconds_between(from, to) : 0;
+  return tokens / seconds_between(from, to);
 }
 
 double median(std::vector<double> values) {
@@ -96,74 +111,143 @@ double median(std::vector<double> values) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
-Result<double> measure_decode(runtime::Engine& engine, const BenchCommand& command, int batch) {
+// What is measured, once all of it is known to be possible.
+struct Measures {
+  std::vector<int> batches;
+  int context = 0, output = 0, prompt = 0, repeats = 1;
+};
+
+Result<Measures> measures_of(const BenchCommand& command, const runtime::PlannedEngine& planned) {
+  const int length = planned.model.context_length, running = planned.configuration.max_running_requests;
+  if (length < 4)
+    return invalid_argument("--context-length", "--context-length {}: bench needs at least 4 tokens", length);
+  Measures measures{.batches = command.batches, .repeats = command.repeats};
+  measures.context = command.context.value_or(std::min(512, length));
+  measures.output = command.output.value_or(std::clamp(measures.context / 2, 3, 64));
+  measures.prompt = command.prompt.value_or(std::min(8192, length - 1));
+  if (measures.batches.empty()) {
+    for (const int batch : {1, 16})
+      if (batch < running) measures.batches.push_back(batch);
+    measures.batches.push_back(running);
+  }
+  for (const int batch : measures.batches)
+    if (batch > running)
+      return invalid_argument("--batch",
+                              "--batch {}: only {} requests run at once; raise --max-running-requests", batch,
+                              running);
+  if (measures.context > length)
+    return invalid_argument("--context", "--context {} is above the context length {}", measures.context,
+                            length);
+  if (measures.output >= measures.context)
+    return invalid_argument("--output", "--output {} leaves no prompt of --context {}", measures.output,
+                            measures.context);
+  if (measures.prompt >= length)
+    return invalid_argument("--prompt-length", "--prompt-length {} leaves no token of the context length {}",
+                            measures.prompt, length);
+  return measures;
+}
+
+// Nothing where the requests of some repeat never decode all at once.
+Result<std::optional<double>> measure_decode(runtime::Engine& engine, const Measures& measures, int batch) {
   std::vector<double> rates;
-  for (int repeat = 0; repeat < command.repeats; ++repeat) {
+  for (int repeat = 0; repeat < measures.repeats; ++repeat) {
     const auto times = run_load(engine, {.requests = batch,
-                                         .prompt = std::max(1, command.context - command.output),
-                                         .output = command.output,
+                                         .prompt = measures.context - measures.output,
+                                         .output = measures.output,
                                          .seed = static_cast<uint64_t>(1000 * repeat + 1)});
     if (!times) return times.error();
-    rates.push_back(decode_rate(*times));
+    const std::optional<double> rate = decode_rate(*times);
+    if (!rate) return rate;
+    rates.push_back(*rate);
   }
-  return median(rates);
+  return std::optional(median(rates));
 }
 
-Result<double> measure_prefill(runtime::Engine& engine, const BenchCommand& command) {
+Result<double> measure_prefill(runtime::Engine& engine, const Measures& measures) {
   std::vector<double> rates;
-  for (int repeat = 0; repeat <= command.repeats; ++repeat) {
+  for (int repeat = 0; repeat <= measures.repeats; ++repeat) {
     const auto from = Clock::now();
     const auto times =
-        run_load(engine, {.prompt = command.prompt, .seed = static_cast<uint64_t>(repeat + 7)});
+        run_load(engine, {.prompt = measures.prompt, .seed = static_cast<uint64_t>(repeat + 7)});
     if (!times) return times.error();
-    if (repeat > 0) rates.push_back(command.prompt / seconds_between(from, times->front().front()));
+    if (repeat > 0) rates.push_back(measures.prompt / seconds_between(from, times->front().front()));
   }
   return median(rates);
 }
 
-void print(const BenchCommand& command, const Json& result) {
-  if (command.format == OutputFormat::kJson) {
+constexpr const char* kNeverAtOnce =
+    "its requests never all decode at once: raise --output, --chunked-prefill-size or --max-total-tokens";
+
+void print(OutputFormat format, const Json& result) {
+  if (format == OutputFormat::kJson) {
     fmt::print("{}\n", to_text(result));
     return;
   }
-  for (const Json& one : result["decode"])
-    fmt::print("decode, batch {:4}, context {}: {:9.1f} tokens/s\n", one["batch"].get<int>(), command.context,
-               one["tokens_per_second"].get<double>());
+  for (const Json& one : result["decode"]) {
+    const Json& rate = one["tokens_per_second"];
+    fmt::print("decode, batch {:4}, context {}: {}\n", one["batch"].get<int>(), result["context"].get<int>(),
+               rate.is_null() ? fmt::format("not measured: {}", kNeverAtOnce)
+                              : fmt::format("{:9.1f} tokens/s", rate.get<double>()));
+  }
   if (result.contains("prefill"))
-    fmt::print("prefill, prompt {}:           {:9.1f} tokens/s\n", command.prompt,
+    fmt::print("prefill, prompt {}:           {:9.1f} tokens/s\n", result["prefill"]["prompt"].get<int>(),
                result["prefill"]["tokens_per_second"].get<double>());
+}
+
+Status choose_model(const BenchCommand& command, runtime::EngineConfig& config) {
+  if (!command.config_file.empty()) {
+    const std::filesystem::path file = command.config_file;
+    if (file.filename() != "config.json")
+      return invalid_argument("--config", "--config {} does not name a config.json", command.config_file);
+    config.model_directory = file.parent_path().empty() ? "." : file.parent_path().string();
+  }
+  if (config.model_directory.empty())
+    return invalid_argument("--model", "{} of --model and --config is given; one is needed", 0);
+  return Done{};
+}
+
+Result<Json> measure(runtime::Engine& engine, const Measures& measures) {
+  Json result = {{"context", measures.context}, {"decode", Json::array()}};
+  for (const int batch : measures.batches) {
+    const auto rate = measure_decode(engine, measures, batch);
+    if (!rate) return rate.error();
+    Json one = {{"batch", batch}, {"tokens_per_second", nullptr}};
+    if (*rate) {
+      one["tokens_per_second"] = **rate;
+    } else {
+      one["not_measured"] = kNeverAtOnce;
+    }
+    result["decode"].push_back(std::move(one));
+  }
+  if (measures.prompt == 0) return result;
+  const auto rate = measure_prefill(engine, measures);
+  if (!rate) return rate.error();
+  result["prefill"] = {{"prompt", measures.prompt}, {"tokens_per_second", *rate}};
+  return result;
 }
 
 }  // namespace
 
 int run(const BenchCommand& command) {
   runtime::EngineConfig config = command.engine;
-  if (!command.config_file.empty()) {
-    const std::filesystem::path file = command.config_file;
-    if (file.filename() != "config.json")
-      return report(
-          invalid_argument("--config", "--config {} does not name a config.json", command.config_file));
-    config.model_directory = file.parent_path().empty() ? "." : file.parent_path().string();
-  }
-  if (config.model_directory.empty())
-    return report(invalid_argument("--model", "{} of --model and --config is given; one is needed", 0));
+  if (const Status status = choose_model(command, config); !status) return report(status.error());
+  const auto planned = runtime::plan_engine(config);
+  if (!planned) return report(planned.error());
+  const auto measures = measures_of(command, *planned);
+  if (!measures) return report(measures.error());
+  const bool on_gpu = config.device == runtime::Device::kCuda;
+  if (config.weights == runtime::EngineConfig::Weights::kRandom && !on_gpu)
+    log_warning(
+        "random weights lie over each other in 64 MB on the CPU: its caches may hold more of them than of "
+        "real "
+        "weights, and what is measured is then too fast");
   auto engine = runtime::start_engine(config, progress_lines());
   if (!engine) return report(engine.error());
-  Json result = {{"model", (*engine)->model().name},
-                 {"device", config.device == runtime::Device::kCuda ? "cuda" : "cpu"},
-                 {"context", command.context},
-                 {"decode", Json::array()}};
-  for (const int batch : command.batches) {
-    const auto rate = measure_decode(**engine, command, batch);
-    if (!rate) return report(rate.error());
-    result["decode"].push_back({{"batch", batch}, {"tokens_per_second", *rate}});
-  }
-  if (command.prompt > 0) {
-    const auto rate = measure_prefill(**engine, command);
-    if (!rate) return report(rate.error());
-    result["prefill"] = {{"prompt", command.prompt}, {"tokens_per_second", *rate}};
-  }
-  print(command, result);
+  auto result = measure(**engine, *measures);
+  if (!result) return report(result.error());
+  (*result)["model"] = (*engine)->model().name;
+  (*result)["device"] = on_gpu ? "cuda" : "cpu";
+  print(command.format, *result);
   return kOk;
 }
 

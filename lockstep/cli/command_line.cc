@@ -275,23 +275,25 @@ struct CommandLine {
     CLI::App& sub =
         add(bench, "bench", "Measure how fast the engine decodes and takes prompts; the prompts are random");
     BenchCommand& values = bench.values;
-    sub.get_option("--model")->required(false);
-    sub.add_option("--config", values.config_file, "A config.json, whose folder is the model");
+    CLI::Option* model = sub.get_option("--model")->required(false);
+    sub.add_option("--config", values.config_file,
+                   "A config.json, whose folder is the model; not with --model")
+        ->excludes(model);
     sub.add_flag_function(
         "--dummy-weights",
         [&values](int64_t) { values.engine.weights = runtime::EngineConfig::Weights::kRandom; },
         "Random numbers for weights: only the config is read");
-    sub.add_option("--batch", values.batches, "Requests that decode at once: 1,16,…")
+    sub.add_option("--batch", values.batches,
+                   "Requests that decode at once: 1,16,…; default: 1, 16 and --max-running-requests")
         ->delimiter(',')
         ->check(CLI::Range(1, 1 << 16));
-    sub.add_option("--context", values.context, "Tokens of prompt and output of a request that decodes")
-        ->capture_default_str()
-        ->check(CLI::Range(3, 1 << 24));
-    sub.add_option("--output", values.output, "Tokens that a request decodes")
-        ->capture_default_str()
+    sub.add_option("--context", values.context,
+                   "Tokens of prompt and output of a request that decodes; default: 512")
+        ->check(CLI::Range(4, 1 << 24));
+    sub.add_option("--output", values.output, "Tokens that a request decodes; default: 64")
         ->check(CLI::Range(3, 1 << 20));
-    sub.add_option("--prompt-length", values.prompt, "Tokens of the prompt whose prefill is timed; 0: none")
-        ->capture_default_str()
+    sub.add_option("--prompt-length", values.prompt,
+                   "Tokens of the prompt whose prefill is timed; 0: none; default: 8192, or what fits")
         ->check(CLI::Range(0, 1 << 24));
     sub.add_option("--repeats", values.repeats, "Measurements of each, of which the median counts")
         ->capture_default_str()
@@ -302,8 +304,8 @@ struct CommandLine {
   void add_plan() {
     CLI::App& sub = add(plan, "plan",
                         "Print what a configuration solves to and its communication plan; reads no weights");
-    sub.add_option("--machine", plan.values.machine, "Machine to plan for: cpu or h200")
-        ->capture_default_str()
+    sub.add_option("--machine", plan.values.machine,
+                   "Machine to plan for: cpu or h200; default: that of --device")
         ->check(CLI::IsMember({"cpu", "h200"}));
     sub.add_flag_function(
         "--explain", [this](int64_t) { plan.values.show = PlanCommand::Show::kExplained; },

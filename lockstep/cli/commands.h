@@ -67,17 +67,19 @@ struct EvalCommand {
 // How fast the engine itself is, with random prompts.
 struct BenchCommand {
   runtime::EngineConfig engine;
-  std::string config_file;  // a config.json instead of --model
-  std::vector<int> batches = {1, 16, 128};
-  int context = 512, output = 64;  // tokens of a request at its end, and those of them that are decoded
-  int prompt = 8192;               // tokens of the prompt whose prefill is timed; 0: none
-  int repeats = 3;                 // the median counts
+  std::string config_file;     // a config.json instead of --model
+  std::vector<int> batches;    // none: 1, 16 and as many requests as may run at once
+  std::optional<int> context;  // tokens of a request at its end; none: 512, or the context length
+  std::optional<int> output;   // those of them that are decoded; none: 64, or half of the context
+  std::optional<int> prompt;   // tokens of the prompt whose prefill is timed; 0: no prefill; none: 8192, or
+                               // what the context length leaves
+  int repeats = 3;             // the median counts
   OutputFormat format = OutputFormat::kText;
 };
 
 struct PlanCommand {
   runtime::EngineConfig engine;
-  std::string machine = "cpu";  // or h200
+  std::string machine;  // cpu or h200; empty: that of the engine's device
   enum class Show : uint8_t { kPlan, kExplained } show = Show::kPlan;
   OutputFormat format = OutputFormat::kText;
 };
