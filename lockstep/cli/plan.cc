@@ -18,14 +18,11 @@ void print_explained(const runtime::PlannedEngine& planned, const planning::Mach
 }  // namespace
 
 int run(const PlanCommand& command) {
-  auto planned = runtime::plan_engine(command.engine);
+  runtime::EngineConfig config = command.engine;
+  if (!command.machine.empty())
+    config.device = command.machine == "h200" ? runtime::Device::kCuda : runtime::Device::kCpu;
+  const auto planned = runtime::plan_engine(config);
   if (!planned) return report(planned.error());
-  if (command.machine == "h200") {
-    planned->machine = planning::h200_machine();
-    auto plans = planning::make_plans(planned->configuration, planned->shape, planned->machine);
-    if (!plans) return report(plans.error());
-    planned->plans = *std::move(plans);
-  }
   if (command.format == OutputFormat::kJson) {
     fmt::print("{}\n", to_text(runtime::plan_json(*planned)));
   } else if (command.show == PlanCommand::Show::kExplained) {

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "lockstep/kernels/cuda/cuda_kernels.h"
 
 namespace lockstep::kernels {
@@ -10,8 +13,26 @@ std::string_view name_of(Device device) { return device == Device::kCuda ? "cuda
 
 Result<DeviceFacts> device_facts(Device device) {
   if (device == Device::kCuda) return cuda::device_facts();
-  return DeviceFacts{.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                                     static_cast<double>(sysconf(_SC_PAGESIZE))};
+  return DeviceFacts{.memory_bytes = {static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                                      static_cast<double>(sysconf(_SC_PAGESIZE))}};
+}
+
+int device_of_rank(int rank, int num_devices) { return rank % num_devices; }
+
+int num_devices_used(int num_ranks, int num_devices) { return std::min(num_ranks, num_devices); }
+
+double memory_of_a_rank(const DeviceFacts& facts, int num_ranks) {
+  const int count = static_cast<int>(facts.memory_bytes.size());
+  double least = std::numeric_limits<double>::infinity();
+  for (int device = 0; device < num_devices_used(num_ranks, count); ++device) {
+    const int sharing = num_ranks / count + (device < num_ranks % count ? 1 : 0);
+    least = std::min(least, facts.memory_bytes[static_cast<size_t>(device)] / sharing);
+  }
+  return least;
+}
+
+Status check_ranks(Device device, int num_ranks) {
+  return device == Device::kCuda ? cuda::check_ranks(num_ranks) : Status(Done{});
 }
 
 std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank) {

@@ -2,6 +2,7 @@
 // Where ranks compute. The front door to a backend: everything above makes its kernels here and sees only
 // Kernels. A build without CUDA knows the word and refuses it.
 #include <memory>
+#include <vector>
 
 #include "lockstep/kernels/kernels.h"
 
@@ -15,13 +16,21 @@ enum class ProductInputs : uint8_t {
 };
 std::string_view name_of(Device device);
 
-// What the ranks of one process have together.
 struct DeviceFacts {
-  int num_devices = 1;
-  double memory_bytes = 0;  // of all of them
+  // Of each device: the host's whole memory, of a GPU what is free now.
+  std::vector<double> memory_bytes;
 };
 // The error says why the device cannot be used here.
 Result<DeviceFacts> device_facts(Device device);
+
+// Ranks take the devices in turn: which one a rank computes on, how many devices `num_ranks` ranks use, and
+// what the rank with the least has of its device's memory.
+int device_of_rank(int rank, int num_devices);
+int num_devices_used(int num_ranks, int num_devices);
+double memory_of_a_rank(const DeviceFacts& facts, int num_ranks);
+
+// Whether so many ranks can compute there together. The error names the flag.
+Status check_ranks(Device device, int num_ranks);
 
 enum class Steps : uint8_t {
   kRecorded,  // what a step launches is recorded and launched at once when such a step comes again

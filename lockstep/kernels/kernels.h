@@ -2,9 +2,9 @@
 // The op table. An op knows nothing of ranks. kernels/cpu/reference is written to be read and is what every
 // other implementation is tested against; all take exactly these structs. Rules for every op and every
 // implementation:
-//   - any dimension may be zero; rows do not influence each other (a row's bits do not depend on the other
-//   rows or on
-//     how many there are), so batch composition cannot change an answer;
+//   - any dimension may be zero; rows do not influence each other; on the host a row's bits do not depend on
+//     the others or on how many there are either, so batch composition cannot change an answer, as on a GPU
+//     it can: there the order of sums is chosen by how many rows come together;
 //   - outputs may not overlap inputs unless the field says "in place";
 //   - views lie in the memory of the implementation, spans in the host's;
 //   - weights are f32 or bf16 with any row stride, on the host also codes of any scheme of weight_view.h,

@@ -9,6 +9,8 @@ Result<DeviceFacts> device_facts() {
                           "the preset cuda, or use --device cpu");
 }
 
+Status check_ranks(int) { return device_facts().error(); }
+
 std::unique_ptr<Kernels> make_kernels(const DeviceChoice&, int rank) {
   throw Fatal(fmt::format("rank {} has no CUDA: {}", rank, device_facts().error().message));
 }

@@ -48,10 +48,11 @@ Status apply_context_length(const EngineConfig& config, ModelInfo& info) {
 }
 
 // The machine as the backend that will run the plan advertises it.
-planning::Machine machine_of(int ranks) {
+planning::Machine machine_of(Device device, int ranks) {
   using collectives::Contract;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   planning::Machine machine =
-      planning::cpu_ranks_machine(ranks, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+      device == Device::kCuda ? planning::h200_machine() : planning::cpu_ranks_machine(ranks, cores);
   const Contract contract = collectives::InProcessWorld::contract();
   machine.fused_all_reduce_add_norm =
       contract.fused_all_reduce_add_norm == Contract::FusedAllReduceAddNorm::kYes
@@ -81,7 +82,7 @@ Result<Described> describe_engine(const EngineConfig& config) {
   planning::ModelShape shape = checkpoint->description->shape();
   if (config.quantization) apply_quantization(*config.quantization, shape);
   const int ranks = std::max(1, config.parallel.tp_size.value_or(1));
-  const planning::Machine machine = machine_of(ranks);
+  const planning::Machine machine = machine_of(config.device, ranks);
   auto solved = planning::solve(config.parallel, shape, machine);
   if (!solved) return solved.error();
   auto plans = planning::make_plans(*solved, shape, machine);
@@ -110,11 +111,9 @@ Result<int64_t> affordable_tokens(const EngineConfig& config, const Described& d
   const planning::Configuration& configuration = described.planned.configuration;
   const auto facts = kernels::device_facts(config.device);
   if (!facts) return facts.error();
-  // Ranks take the devices in turn.
-  const int used = std::min(facts->num_devices, configuration.grid.num_ranks);
-  const double memory = facts->memory_bytes * used / facts->num_devices;
   const CacheBytes bytes = most_cache_bytes(described, config.cache_type);
-  const double share = memory * config.mem_fraction_static / configuration.grid.num_ranks;
+  const double share =
+      kernels::memory_of_a_rank(*facts, configuration.grid.num_ranks) * config.mem_fraction_static;
   const double states =
       static_cast<double>(bytes.per_sequence) * static_cast<double>(configuration.capacity.max_requests);
   if (states >= share)
@@ -152,11 +151,33 @@ Result<int64_t> pages_per_replica(const EngineConfig& config, const Described& d
   return std::clamp<int64_t>(pages, 1, INT32_MAX / config.page_size);
 }
 
-void warm_up(Executor& executor, const planning::StepShape& shape, const SchedulerLimits& limits) {
-  const int32_t cached = limits.pages_per_replica * limits.page_size;
-  for (const int32_t rows : {1, shape.capacity.max_rows})
-    executor.run(warm_up_step(shape, std::min({rows, cached, limits.context_length}), limits.page_size),
-                 [](const LogitRow&) {});
+// Prompts that fill a step, as many as it takes.
+std::vector<WarmUpSequence> prompts_of_a_full_step(const planning::Capacity& capacity, int32_t longest) {
+  std::vector<WarmUpSequence> prompts;
+  int32_t left = capacity.max_rows;
+  while (left > 0 && std::ssize(prompts) < std::min(capacity.max_requests, capacity.max_logit_rows)) {
+    const int32_t rows = std::min(left, longest);
+    prompts.push_back({.kind = RowKind::kPrompt, .rows = rows, .context = rows});
+    left -= rows;
+  }
+  return prompts;
+}
+
+// The smallest and the largest steps of both kinds, so that what they need is there before a request comes
+// and memory that does not suffice is found now.
+void warm_up(Executor& executor, const SchedulerLimits& limits, Device device) {
+  // A GPU's scratch for attention grows with the context up to so many tokens.
+  constexpr int32_t kContextOfMostScratch = 4096;
+  const planning::Capacity& capacity = limits.shape.capacity;
+  const int32_t longest = limits.max_sequence_tokens();
+  const WarmUpPages pages{.page_size = limits.page_size, .per_replica = limits.pages_per_replica};
+  const WarmUpSequence decode{
+      .kind = RowKind::kDecode,
+      .context = device == Device::kCuda ? std::min(longest, kContextOfMostScratch) : 1};
+  const auto decodes = std::min({capacity.max_requests, capacity.max_decode_rows, capacity.max_logit_rows});
+  for (const auto& sequences : {std::vector<WarmUpSequence>{{}}, prompts_of_a_full_step(capacity, longest),
+                                std::vector<WarmUpSequence>(static_cast<size_t>(decodes), decode)})
+    executor.run(warm_up_step(limits.shape, sequences, pages), [](const LogitRow&) {});
 }
 
 }  // namespace
@@ -212,6 +233,8 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   if (const Status proof = planning::prove(planned.plans, capacity); !proof) return proof.error();
   say("proved the plan on symbolic rows");
 
+  if (const Status status = kernels::check_ranks(config.device, planned.plans.grid.num_ranks()); !status)
+    return status.error();
   const auto pages = pages_per_replica(config, *described);
   if (!pages) return pages.error();
   SchedulerLimits limits{.shape = planning::step_shape(planned.plans.grid, capacity),
@@ -258,7 +281,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
     say(fmt::format("{} slots a replica for what sequences keep once, {:.2f} MB each on a rank",
                     capacity.max_requests, static_cast<double>(bytes) / 1e6));
   try {
-    warm_up(**executor, limits.shape, limits);
+    warm_up(**executor, limits, config.device);
   } catch (const Fatal& failure) {
     return Error{ErrorCode::kInternal, fmt::format("warm-up failed: {}", failure.what()), ""};
   }

@@ -23,9 +23,10 @@ struct EngineConfig {
   planning::ParallelFlags parallel;
   std::optional<int> context_length;        // --context-length: at most what the model was made for
   std::optional<int64_t> max_total_tokens;  // --max-total-tokens: cached tokens of one replica
-  double mem_fraction_static = 0.4;  // --mem-fraction-static: of the device's memory, for all caches together
-  int page_size = 16;                // --page-size, tokens
-  int max_queued_requests = 1024;    // --max-queued-requests
+  double mem_fraction_static =
+      0.4;             // --mem-fraction-static: of memory (of a GPU's free memory), for all caches together
+  int page_size = 16;  // --page-size, tokens
+  int max_queued_requests = 1024;           // --max-queued-requests
   CacheType cache_type = CacheType::kF32;   // --kv-cache-dtype
   std::optional<QuantFormat> quantization;  // --quantization: of plain weights, while they are read
   Device device = Device::kCpu;             // --device

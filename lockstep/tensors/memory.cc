@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/check.h"
+
 namespace lockstep {
 namespace {
 
@@ -60,7 +62,11 @@ TensorView Buffer::view(DType dtype, std::initializer_list<int64_t> shape) {
     if (data_ != nullptr) memory_->release(std::exchange(data_, nullptr));
     bytes_ = 0;
     data_ = memory_->allocate(bytes);
-    LOCKSTEP_CHECK(data_ != nullptr, "no memory for {} bytes of a buffer", bytes);
+    if (data_ == nullptr)
+      throw Fatal(
+          fmt::format("no memory for {} bytes that a step needs: lower --chunked-prefill-size, "
+                      "--max-running-requests or --mem-fraction-static",
+                      bytes));
     bytes_ = bytes;
   }
   found.data = data_;

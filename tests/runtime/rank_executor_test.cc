@@ -8,14 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <mutex>
 
 #include "lockstep/base/file.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/runtime/executor/step_rows.h"
+#include "tests/equivalence/configurations.h"
 #include "tests/equivalence/run_requests.h"
 
 namespace lockstep::runtime {
@@ -24,6 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* kGolden = "tests/golden/deepseek-v3";
+constexpr WarmUpPages kPages{.page_size = 16, .per_replica = 64};
 
 planning::ParallelFlags four_ranks() {
   return {.tp_size = 4,
@@ -114,9 +118,11 @@ struct Parts {
   planning::StepShape shape;
 };
 
-Parts golden_parts() {
+Parts golden_parts(const planning::ParallelFlags& parallel = four_ranks(),
+                   Device planned_for = Device::kCpu) {
   auto planned =
-      plan_engine({.model_directory = test::repository(kGolden), .parallel = four_ranks()}).value();
+      plan_engine({.model_directory = test::repository(kGolden), .parallel = parallel, .device = planned_for})
+          .value();
   Parts made;
   made.shape = planning::step_shape(planned.plans.grid, planned.configuration.capacity);
   auto checkpoint = Checkpoint::open(test::repository(kGolden)).value();
@@ -148,19 +154,77 @@ TEST(RankExecutor, EveryWantedRowIsDeliveredOnce) {
   for (const int32_t rows : {1, 2, 3, 17}) {
     std::mutex mutex;
     std::vector<std::pair<int, int32_t>> seen;
-    executor->run(warm_up_step(made.shape, rows, 16), [&](const LogitRow& row) {
-      const std::lock_guard lock(mutex);
-      seen.emplace_back(row.replica, row.row);
-      EXPECT_EQ(row.fault, "");
-    });
+    executor->run(warm_up_step(made.shape, {{.rows = rows, .context = rows}}, kPages),
+                  [&](const LogitRow& row) {
+                    const std::lock_guard lock(mutex);
+                    seen.emplace_back(row.replica, row.row);
+                    EXPECT_EQ(row.fault, "");
+                  });
     EXPECT_THAT(seen, ::testing::UnorderedElementsAre(std::pair(0, rows - 1), std::pair(1, rows - 1)));
+  }
+}
+
+// Three prompts and three decode rows; pages are handed out in turn, and again from the first when none are
+// left.
+TEST(RankExecutor, AWarmUpStepHasSeveralSequences) {
+  Parts made = golden_parts();
+  const StepInput input = warm_up_step(
+      made.shape,
+      {{.rows = 17, .context = 17}, {.rows = 2, .context = 2}, {.kind = RowKind::kDecode, .context = 33}},
+      {.page_size = 16, .per_replica = 4});
+  ASSERT_EQ(input.replicas.size(), 2u);
+  for (const auto& sequences : input.replicas) {
+    ASSERT_EQ(sequences.size(), 3u);
+    EXPECT_THAT(sequences[0].page_table, ::testing::ElementsAre(0, 1));
+    EXPECT_THAT(sequences[1].page_table, ::testing::ElementsAre(2));
+    EXPECT_THAT(sequences[2].page_table, ::testing::ElementsAre(0, 1, 2));
+    EXPECT_EQ(sequences[2].slot, 2);
+  }
+  for (const auto& counts : input.plan.counts) {
+    EXPECT_EQ(counts.num_target_rows, 20);
+    EXPECT_THAT(counts.logit_rows, ::testing::ElementsAre(16, 18, 19));
+  }
+  const auto executor = make_rank_executor(made.parts).value();
+  std::atomic<int> rows = 0;
+  executor->run(input, [&](const LogitRow& row) { rows += row.fault.empty() ? 1 : 0; });
+  EXPECT_EQ(rows, 6);
+}
+
+std::map<std::pair<int, int32_t>, std::vector<float>> logits_of(Parts made) {
+  StepInput input = warm_up_step(made.shape, {{.rows = 5, .context = 5}, {.rows = 2, .context = 2}}, kPages);
+  for (auto& sequences : input.replicas)
+    for (SequenceRows& sequence : sequences)
+      for (size_t at = 0; at < sequence.token_ids.size(); ++at)
+        sequence.token_ids[at] = static_cast<int32_t>(7 + 11 * at);
+  std::mutex mutex;
+  std::map<std::pair<int, int32_t>, std::vector<float>> logits;
+  make_rank_executor(std::move(made.parts)).value()->run(input, [&](const LogitRow& row) {
+    const std::lock_guard lock(mutex);
+    logits[{row.replica, row.row}].assign(row.logits.begin(), row.logits.end());
+  });
+  return logits;
+}
+
+// What a plan costs decides between plans, not what it means: those for a GPU's costs give on the CPU's ranks
+// what the CPU's own give.
+TEST(RankExecutor, PlansForAnyDeviceMeanTheSame) {
+  for (const test::NamedFlags& named : test::all_configurations()) {
+    if (named.flags.tp_size.value_or(1) > 4) continue;
+    SCOPED_TRACE(named.name);
+    const auto expected = logits_of(golden_parts(named.flags, Device::kCpu));
+    const auto found = logits_of(golden_parts(named.flags, Device::kCuda));
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [at, row] : expected) {
+      ASSERT_EQ(found.at(at).size(), row.size());
+      for (size_t id = 0; id < row.size(); ++id) ASSERT_NEAR(found.at(at)[id], row[id], 1e-4) << id;
+    }
   }
 }
 
 TEST(RankExecutor, AFailingRankFailsTheStepAndAllLaterOnes) {
   Parts made = golden_parts();
   const auto executor = make_rank_executor(made.parts).value();
-  const StepInput input = warm_up_step(made.shape, 3, 16);
+  const StepInput input = warm_up_step(made.shape, {{.rows = 3, .context = 3}}, kPages);
   const auto message_of = [&](const LogitSink& sink) -> std::string {
     try {
       executor->run(input, sink);

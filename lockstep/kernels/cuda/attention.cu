@@ -46,8 +46,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
   const int seen = args.window == 0 ? 0 : max(0, row.tokens - args.window);
   int begin = seen, end = row.tokens;
   if (args.num_splits > 1) {
-    begin = max(seen, split * static_cast<int>(kSplitTokens));
-    end = min(row.tokens, (split + 1) * static_cast<int>(kSplitTokens));
+    const int width = split_tokens(row.tokens);
+    begin = max(seen, split * width);
+    end = min(row.tokens, (split + 1) * width);
   }
   for (int at = threadIdx.x; at < tile.heads * args.key; at += kAttentionThreads) {
     const int head = at / args.key, i = at % args.key;

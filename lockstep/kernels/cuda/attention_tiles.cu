@@ -4,6 +4,7 @@
 // the same tile and each a quarter of the tokens, merged in order at the end.
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
+#include "lockstep/kernels/cuda/tensor_cores.cuh"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -11,28 +12,6 @@ namespace {
 constexpr int kTokens = 64;
 constexpr int kPairs = 16;
 constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-template <bool kTransposed>
-__device__ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* from) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(from));
-  if constexpr (kTransposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-  }
-}
 
 __device__ uint32_t pack(float low, float high) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
@@ -61,16 +40,6 @@ __device__ Pair pair_of(const Attention& args, const AttentionTile& tile, int at
   return {tile.row + row, static_cast<int>(blockIdx.y) * args.group + at % args.group, tile.tokens + row};
 }
 
-// 16 bytes into shared memory without waiting; zeros where `bytes` is 0, so that nothing left there is multiplied.
-__device__ void copy16(__nv_bfloat16* to, const __nv_bfloat16* from, int bytes) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes));
-}
-template <int kPending>
-__device__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
-}
-
 // Keys, then values.
 template <int kWidth>
 struct Staged {
@@ -88,12 +57,12 @@ __device__ void load_tokens(const Attention& args, const AttentionTile& tile, in
     const int64_t row = static_cast<int64_t>(args.tables[tile.table + t / args.page_size]) * args.page_size +
                         t % args.page_size;
     const int64_t column = static_cast<int64_t>(blockIdx.y) * kWidth + piece;
-    copy16(to.keys + token * kStride + piece,
+    copy16_or_zeros(to.keys + token * kStride + piece,
            static_cast<const __nv_bfloat16*>(args.k) + row * args.k_stride + column, bytes);
-    copy16(to.values + token * kStride + piece,
+    copy16_or_zeros(to.values + token * kStride + piece,
            static_cast<const __nv_bfloat16*>(args.v) + row * args.v_stride + column, bytes);
   }
-  asm volatile("cp.async.commit_group;");
+  commit_copies();
 }
 
 // Calls body(stage, first) for every 64 tokens of [begin, end), while the 64 behind them are on their way.
@@ -249,8 +218,9 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
   TileState<kWidth> state;
   int begin = 0, end = tile.tokens;
   if (args.num_splits > 1) {
-    begin = split * static_cast<int>(kSplitTokens);
-    end = min(end, begin + static_cast<int>(kSplitTokens));
+    const int width = split_tokens(tile.tokens);
+    begin = split * width;
+    end = min(end, begin + width);
   }
   for_token_blocks<kWidth, 4 * kWarp>(args, tile, begin, end, stages, [&](const Staged<kWidth>& stage, int first) {
     attend_block<kWidth, 2>(state, q, stage.keys, stage.values, first, warp * 2, pairs);

@@ -39,7 +39,14 @@ class CudaKernels final : public Kernels {
   const Memory& memory() override { return gpu_; }
   void step(uint64_t key, const std::function<void()>& body) override {
     rounded_from_ = {};
-    steps_ == Steps::kRecorded ? recorder_.step(key, body) : body();
+    if (steps_ == Steps::kRecorded) {
+      recorder_.step(key, [&] {
+        body();
+        note_scratch();
+      });
+    } else {
+      body();
+    }
     rounded_from_ = {};
   }
   std::unique_ptr<Fence> make_fence() override { return std::make_unique<GpuFence>(gpu_); }
@@ -213,6 +220,12 @@ class CudaKernels final : public Kernels {
     if (recorder_.skips_launches()) return false;
     gpu_.use();
     return true;
+  }
+  // Recorded launches hold these addresses, and any larger step may have moved them since: where one has, the
+  // step is recorded anew.
+  void note_scratch() {
+    for (Buffer* scratch : {&rounded_, &rest_, &expert_x_, &expert_inner_, &partial_, &counts_, &moves_})
+      recorder_.note(static_cast<const void*>(scratch->view({0}).data));
   }
   // A host array of arguments that are in order.
   template <class Args, class T>
@@ -529,25 +542,10 @@ void CudaKernels::pull_weighted(const PullWeightedArgs& args) {
 
 }  // namespace
 
-Result<DeviceFacts> device_facts() {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0)
-    return invalid_argument("--device", "--device cuda: no GPU can be used here ({}); use --device cpu",
-                            error == cudaSuccess ? "0 found" : cudaGetErrorString(error));
-  DeviceFacts facts{.num_devices = count};
-  for (int index = 0; index < count; ++index) {
-    cudaDeviceProp properties = {};
-    expect_success(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-    facts.memory_bytes += static_cast<double>(properties.totalGlobalMem);
-  }
-  return facts;
-}
-
 std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank) {
   const int count = num_gpus();
   LOCKSTEP_CHECK(count > 0, "{} GPUs", count);
-  return std::make_unique<CudaKernels>(rank % count, choice);
+  return std::make_unique<CudaKernels>(device_of_rank(rank, count), choice);
 }
 
 }  // namespace lockstep::kernels::cuda

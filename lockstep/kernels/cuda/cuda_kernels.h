@@ -9,6 +9,7 @@
 namespace lockstep::kernels::cuda {
 
 Result<DeviceFacts> device_facts();
+Status check_ranks(int num_ranks);
 std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank);
 
 }  // namespace lockstep::kernels::cuda

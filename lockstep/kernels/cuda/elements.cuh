@@ -2,6 +2,7 @@
 // Elements of either dtype on the device, and sums over a warp or a block in a fixed order.
 #include <cuda_bf16.h>
 
+#include "lockstep/kernels/cuda/geometry.h"
 #include "lockstep/kernels/cuda/launch.h"
 
 namespace lockstep::kernels::cuda {
@@ -30,6 +31,12 @@ __device__ inline float block_sum(float value) {
   float sum = 0;
   for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
   return sum;
+}
+
+// Of each of the splits of a row with so many tokens.
+__device__ inline int split_tokens(int tokens) {
+  constexpr int kOfMost = static_cast<int>(kMostSplits * kSplitTokens);
+  return static_cast<int>(kSplitTokens) * max(1, (tokens + kOfMost - 1) / kOfMost);
 }
 
 // Calls body(const T*) with the element type of `num`.

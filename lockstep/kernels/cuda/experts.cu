@@ -3,20 +3,12 @@
 // depth means inside the instruction is the same permutation for both operands, so it needs no shuffling.
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
+#include "lockstep/kernels/cuda/tensor_cores.cuh"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-
-__device__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                    uint32_t b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 __device__ uint4 load16(const __nv_bfloat16* from) { return *reinterpret_cast<const uint4*>(from); }
 // What is read once passes the nearest cache by and is fetched from memory 256 bytes at a time.
@@ -62,8 +54,8 @@ __device__ void tile_product(const __nv_bfloat16* lower, const __nv_bfloat16* up
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const uint4 b = load16(x[n] + at + 32 * step);
-        mma(sum[n], lo.x, hi.x, lo.y, hi.y, b.x, b.y);
-        mma(sum[n], lo.z, hi.z, lo.w, hi.w, b.z, b.w);
+        mma(sum[n], {lo.x, hi.x, lo.y, hi.y}, b.x, b.y);
+        mma(sum[n], {lo.z, hi.z, lo.w, hi.w}, b.z, b.w);
       }
     }
     now = next;

@@ -2,36 +2,12 @@
 // memory while the block before them is multiplied.
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
+#include "lockstep/kernels/cuda/tensor_cores.cuh"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr int kTile = 128, kDepth = 32, kStride = kDepth + 8, kBlockThreads = 256;
-
-__device__ void copy16(__nv_bfloat16* to, const __nv_bfloat16* from) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
-}
-__device__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
-template <int kPending>
-__device__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending));
-}
-
-__device__ void load_matrices(uint32_t (&r)[4], const __nv_bfloat16* from) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(from));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address));
-}
-
-__device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 struct Stage {
   __nv_bfloat16 x[kTile * kStride], w[kTile * kStride];
@@ -70,10 +46,10 @@ __device__ void block_product(Stage* stages, int depth, XRow x_row, WRow w_row, 
       uint32_t a[2][4], b[4][4];
 #pragma unroll
       for (int m = 0; m < 2; ++m)  // matrices: rows 0-7, rows 8-15, then the same of the next 8 values
-        load_matrices(a[m], now.x + (warp / 2 * 32 + m * 16 + lane % 16) * kStride + step * 16 + lane / 16 * 8);
+        load_matrices<false>(a[m], now.x + (warp / 2 * 32 + m * 16 + lane % 16) * kStride + step * 16 + lane / 16 * 8);
 #pragma unroll
       for (int n = 0; n < 4; ++n)  // two groups of 8 outputs, each both halves of the 16 values
-        load_matrices(b[n], now.w + (warp % 2 * 64 + n * 16 + lane / 16 * 8 + lane % 8) * kStride + step * 16 +
+        load_matrices<false>(b[n], now.w + (warp % 2 * 64 + n * 16 + lane / 16 * 8 + lane % 8) * kStride + step * 16 +
                                 lane / 8 % 2 * 8);
 #pragma unroll
       for (int m = 0; m < 2; ++m)

@@ -1,6 +1,7 @@
 #pragma once
-// How CUDA kernels are cut into blocks, as pure functions of the shapes: tested without a GPU. None may look
-// at how many rows a batch has where that would change how a row's sums are made.
+// How CUDA kernels are cut into blocks, as pure functions of the shapes: tested without a GPU. Which kernel
+// multiplies experts, and whether attention's tokens are split, follows from how many rows come together;
+// docs/gpu.md says so.
 #include <bit>
 #include <cstdint>
 
@@ -17,10 +18,14 @@ constexpr int64_t norm_blocks(int64_t rows, int64_t cols) {
   return cols <= kWarpRow ? ceil_div(rows, kThreads / kWarp) : rows;
 }
 
-// Attention: tokens of one split; a decode row of more is cut and its parts merged in order.
+// Attention: tokens of one split; a decode row of more is cut and its parts merged in order. A row has at
+// most kMostSplits, which are wider then (split_tokens() in elements.cuh, by the row's own tokens): what a
+// batch keeps of them is bounded, and all there is from kMostSplits * kSplitTokens tokens on.
 inline constexpr int64_t kSplitTokens = 128;
+inline constexpr int64_t kMostSplits = 32;
 constexpr int num_splits(int64_t max_tokens) {
-  const int64_t splits = ceil_div(max_tokens, kSplitTokens);
+  const int64_t needed = ceil_div(max_tokens, kSplitTokens);
+  const int64_t splits = needed < kMostSplits ? needed : kMostSplits;
   // A power of two, so that growing contexts seldom change the shape of a launch; splits without tokens end
   // at once.
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(splits < 1 ? 1 : splits)));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/log.h"
+
 namespace lockstep::kernels::cuda {
 
 void expect_success(cudaError_t error, std::string_view call) {
@@ -70,6 +72,11 @@ void* Gpu::allocate(size_t bytes) const {
   const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
+    size_t free_bytes = 0, all_bytes = 0;
+    cudaMemGetInfo(&free_bytes, &all_bytes);
+    log_error("GPU {} has no {:.1f} MB: {:.1f} of {:.1f} MB are free", index_,
+              static_cast<double>(bytes) / 1e6, static_cast<double>(free_bytes) / 1e6,
+              static_cast<double>(all_bytes) / 1e6);
     return nullptr;
   }
   expect_success(error, "cudaMalloc");
@@ -83,7 +90,11 @@ void* Gpu::allocate_zeroed(size_t bytes) const {
 }
 
 void Gpu::release(void* memory) const {
-  if (cudaSetDevice(index_) == cudaSuccess) cudaFree(memory);  // waits for the GPU
+  cudaError_t error = cudaSetDevice(index_);
+  if (error == cudaSuccess) error = cudaFree(memory);  // waits for the GPU
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // not the next call's
+  log_error("GPU {}: freeing memory failed: {}", index_, cudaGetErrorString(error));
 }
 
 void Gpu::upload(void* to, const void* from, size_t bytes) const {

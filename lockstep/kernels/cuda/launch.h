@@ -45,6 +45,8 @@ void silu_mul(const Mat& gate, const Mat& up, const Mat& out, cudaStream_t strea
 // x *= sigmoid(gate), one a value or one a row.
 void sigmoid_mul(const Mat& x, const Mat& gate, cudaStream_t stream);
 void zero_rows(const Mat& x, cudaStream_t stream);
+// Whether the kernels were compiled for the GPU that this thread uses.
+bool has_code_here();
 void copy_rows(const Sources& from, const RowMoves& moves, const Mat& out, cudaStream_t stream);
 void sum_rows(const Sources& addends, const RowMoves& moves, const Mat& out, cudaStream_t stream);
 void sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,

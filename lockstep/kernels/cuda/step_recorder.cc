@@ -53,18 +53,29 @@ cudaGraph_t StepRecorder::record(const std::function<void()>& body, uint64_t& no
   return graph;
 }
 
+// Comparing comes first also where there is nothing to compare with: what this step needs beyond the one that
+// ran before it grows then, not while it is recorded.
+void StepRecorder::update(Recorded& recorded, const std::function<void()>& body) {
+  uploads_.begin_step();
+  const uint64_t noted = run(Mode::kCompare, body);
+  if (recorded.graph != nullptr && noted == recorded.noted) return;
+  const cudaGraph_t graph = record(body, recorded.noted);
+  if (recorded.graph != nullptr) cudaGraphExecDestroy(std::exchange(recorded.graph, nullptr));
+  const cudaError_t made = cudaGraphInstantiate(&recorded.graph, graph, 0);
+  cudaGraphDestroy(graph);
+  expect_success(made, "cudaGraphInstantiate");
+}
+
 void StepRecorder::step(uint64_t key, const std::function<void()>& body) {
   if (recorded_.size() >= kMostGraphs && !recorded_.contains(key)) forget_all();
   const auto [at, is_new] = recorded_.try_emplace(key);
   Recorded& recorded = at->second;
   if (is_new) return body();  // buffers grow and algorithms are chosen outside of a recording
-  uploads_.begin_step();
-  if (recorded.graph == nullptr || run(Mode::kCompare, body) != recorded.noted) {
-    const cudaGraph_t graph = record(body, recorded.noted);
-    if (recorded.graph != nullptr) cudaGraphExecDestroy(std::exchange(recorded.graph, nullptr));
-    const cudaError_t made = cudaGraphInstantiate(&recorded.graph, graph, 0);
-    cudaGraphDestroy(graph);
-    expect_success(made, "cudaGraphInstantiate");
+  try {
+    update(recorded, body);
+  } catch (const NoRoomInStep&) {
+    uploads_.grow();
+    return body();
   }
   gpu_.use();
   uploads_.flush();

@@ -2,7 +2,9 @@
 // A step as a CUDA graph. The ops of a step run on the host every time; what they would launch is recorded
 // the second time that a step has a key, and from then on they only prepare their host arrays and note what
 // their launches would be given. Where that is what was recorded, all of it is launched at once; where not,
-// it is recorded anew. So a graph cannot be replayed for shapes or pointers that it was not made of.
+// it is recorded anew. So a graph cannot be replayed for shapes or pointers that it was not made of. A step
+// whose host arrays are too many for the ring of uploads is launched kernel by kernel, once; then it has
+// grown.
 #include <functional>
 #include <map>
 
@@ -34,6 +36,7 @@ class StepRecorder {
     uint64_t noted = 0;
   };
   uint64_t run(Mode mode, const std::function<void()>& body);
+  void update(Recorded& recorded, const std::function<void()>& body);
   cudaGraph_t record(const std::function<void()>& body, uint64_t& noted);
   void forget_all();
 

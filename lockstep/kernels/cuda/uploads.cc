@@ -29,8 +29,7 @@ void Uploads::make_room(std::initializer_list<size_t> bytes) {
   size_t needed = 0;
   for (const size_t one : bytes) needed += UploadSlots::padded(one);
   if (slots_.has_room(needed)) return;
-  LOCKSTEP_CHECK(!in_step_, "{} more bytes in one step, behind {} of {}", needed, slots_.used(),
-                 slots_.capacity());
+  if (in_step_) throw NoRoomInStep();
   gpu_.wait_idle();  // kernels may still read what is forgotten now
   if (needed > slots_.capacity()) {
     free_all();
@@ -38,6 +37,14 @@ void Uploads::make_room(std::initializer_list<size_t> bytes) {
   } else {
     slots_.forget(slots_.capacity());
   }
+}
+
+void Uploads::grow() {
+  LOCKSTEP_CHECK(!in_step_, "{} of {} bytes are in use by a step", slots_.used(), slots_.capacity());
+  gpu_.wait_idle();
+  const size_t capacity = 2 * slots_.capacity();
+  free_all();
+  allocate(capacity);
 }
 
 void Uploads::begin_step() {

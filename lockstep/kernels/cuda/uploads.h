@@ -4,6 +4,7 @@
 // anybody saying so.
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -41,6 +42,11 @@ class UploadSlots {
   std::unordered_multimap<size_t, Taken> taken_;  // by hash of the content
 };
 
+// The arrays of one step are more than the ring holds: leave the step and grow().
+struct NoRoomInStep final : std::exception {
+  const char* what() const noexcept override { return "the host arrays of a step are more than its ring"; }
+};
+
 class Uploads {
  public:
   explicit Uploads(const Gpu& gpu, size_t capacity = size_t{8} << 20);
@@ -48,13 +54,15 @@ class Uploads {
   Uploads(const Uploads&) = delete;
   Uploads& operator=(const Uploads&) = delete;
 
-  // Pointers stay good until the next make_room(); an op calls it once, with all that it will put.
+  // Pointers stay good until the next make_room(); an op calls it once, with all that it will put. Between
+  // begin_step() and end_step() it throws NoRoomInStep where there is none.
   void make_room(std::initializer_list<size_t> bytes);
   // Between the two, arrays are kept on the host until flush() copies all of them at once, and stand where
   // they stood in the step before as long as they are as many and about as large.
   void begin_step();
   void end_step() { in_step_ = false; }
   void flush();
+  void grow();  // to twice the size, outside of a step; all pointers end
   template <class T>
   const T* put(std::span<const T> host) {
     return static_cast<const T*>(put_bytes(host.data(), host.size_bytes()));

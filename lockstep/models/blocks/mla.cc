@@ -47,9 +47,11 @@ class MlaRun {
           {.x = latent, .sequences = sequences, .page_size = batch_.page_size, .cache = cache_});
 
     heads_out_ = context_.workspace.take({rows, heads_ * config_.value});
-    // Padding rows attend to nothing.
-    context_.kernels.memory().zero(heads_out_.data,
-                                   static_cast<size_t>(heads_out_.num_elements()) * sizeof(float));
+    // Padding rows attend to nothing. A step that a device records has none: zero() is no op that it would
+    // know.
+    if (num_attending() < rows)
+      context_.kernels.memory().zero(heads_out_.data,
+                                     static_cast<size_t>(heads_out_.num_elements()) * sizeof(float));
     for (const PagedSequence& prompt : batch_.prompts) attend_expanded(prompt);
     if (!batch_.decodes.empty()) attend_absorbed();
     const TensorView out = context_.workspace.take({rows, config_.hidden});
@@ -58,6 +60,13 @@ class MlaRun {
   }
 
  private:
+  int64_t num_attending() const {
+    int64_t count = 0;
+    for (const auto sequences : {batch_.prompts, batch_.decodes})
+      for (const PagedSequence& sequence : sequences) count += sequence.num_rows;
+    return count;
+  }
+
   TensorView project_queries(const TensorView& x) {
     TensorView source = x;
     if (config_.q_lora > 0) {

@@ -25,7 +25,8 @@ Result<std::unique_ptr<const ModelDescription>> describe(const Json& json) {
   ConfigReader reader(*text);
   HybridDecoderConfig config = read_hybrid_decoder(reader, "qwen3_5_moe");
   config.delta.rows = GatedDeltaNetConfig::Rows::kByKind;
-  config.decoder.moe.weights = kernels::RouteArgs::Weights::kNormalised;  // these files have no key for it
+  // Most of these files have no key for it, and mean this.
+  if (!reader.has("norm_topk_prob")) config.decoder.moe.weights = kernels::RouteArgs::Weights::kNormalised;
   return describe_hybrid_decoder(reader, std::move(config));
 }
 

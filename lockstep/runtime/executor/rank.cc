@@ -6,11 +6,20 @@
 #include <thread>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/base/log.h"
 
 namespace lockstep::runtime {
 namespace {
 
-constexpr size_t kRowsOfAHelper = 8, kMostHelpers = 11;
+constexpr size_t kRowsOfAHelper = 8;
+constexpr int kMostHelpers = 11;
+
+// A GPU leaves the host's cores idle, and looking through a large vocabulary takes one of them long.
+std::unique_ptr<JobThreads> helpers_beside(const Memory& memory, int num_ranks) {
+  if (memory.access() == Memory::Access::kByHost) return nullptr;
+  const int cores_a_rank = static_cast<int>(std::thread::hardware_concurrency()) / num_ranks;
+  return std::make_unique<JobThreads>(std::clamp(cores_a_rank - 1, 0, kMostHelpers), "--tp-size");
+}
 
 models::Shard shard(const planning::RankGrid& grid, int rank, planning::AxisSet over) {
   return {.index = grid.index_in_group(rank, over), .parts = grid.size(over)};
@@ -40,7 +49,8 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .hidden = parts.options.hidden,
                  .communicator = *communicator_,
                  .kernels = *kernels_}),
-      host_logits_(kernels_->memory().host_side()) {}
+      host_logits_(kernels_->memory().host_side()),
+      helpers_(helpers_beside(kernels_->memory(), parts.plans->grid.num_ranks())) {}
 
 Status Rank::load(std::atomic<uint64_t>& bytes_read) {
   models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
@@ -115,16 +125,34 @@ void Rank::deliver(const StepInput& input, TensorView logits, const LogitSink& s
     sink(
         {.replica = replica_, .row = rows[at], .logits = values, .fault = fault_of(input, rows[at], values)});
   };
-  // A GPU leaves the host's cores idle, and looking through a large vocabulary takes one of them long.
-  const size_t helpers = kernels_->memory().access() == Memory::Access::kByDevice
-                             ? std::min<size_t>(rows.size() / kRowsOfAHelper, kMostHelpers)
-                             : 0;
-  std::vector<std::jthread> threads;
-  for (size_t helper = 1; helper <= helpers; ++helper)
-    threads.emplace_back([&, helper] {
-      for (size_t at = helper; at < rows.size(); at += helpers + 1) deliver_row(at);
-    });
-  for (size_t at = 0; at < rows.size(); at += helpers + 1) deliver_row(at);
+  const size_t helpers =
+      helpers_ == nullptr ? 0 : std::min(rows.size() / kRowsOfAHelper, static_cast<size_t>(helpers_->size()));
+  const auto deliver_some = [&](size_t first) {
+    for (size_t at = first; at < rows.size(); at += helpers + 1) deliver_row(at);
+  };
+  if (helpers == 0) return deliver_some(0);
+  std::mutex mutex;
+  std::string failure;  // the first; guarded by mutex
+  helpers_->run(
+      [&](int helper) {
+        if (static_cast<size_t>(helper) < helpers) deliver_some(static_cast<size_t>(helper) + 1);
+      },
+      [&](int, const std::string& what) {
+        const std::lock_guard lock(mutex);
+        if (failure.empty()) failure = what;
+      },
+      [&] { deliver_some(0); });
+  if (!failure.empty()) throw Fatal(failure);
+}
+
+void Rank::wait_idle() const {
+  const Memory& memory = kernels_->memory();
+  if (memory.access() == Memory::Access::kByHost) return;
+  try {
+    memory.download(nullptr, nullptr, 0);  // returns when the device is done
+  } catch (const Fatal& failure) {
+    log_error("rank {} at its end: {}", rank_, failure.what());
+  }
 }
 
 std::string Rank::fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const {

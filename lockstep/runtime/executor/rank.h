@@ -6,6 +6,7 @@
 
 #include "lockstep/collectives/boundary.h"
 #include "lockstep/collectives/in_process/world.h"
+#include "lockstep/runtime/executor/job_threads.h"
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/executor/step_rows.h"
 #include "lockstep/runtime/kv_cache/cache_memory.h"
@@ -19,6 +20,8 @@ class Rank {
   // Weights and cache, on the rank's own thread. bytes_read counts up meanwhile.
   Status load(std::atomic<uint64_t>& bytes_read);
   void run(const StepInput& input, const StepRows& rows, const LogitSink& sink);
+  // What the device was given has run. Its faults are in the log: at the end there is nobody to tell.
+  void wait_idle() const;
 
  private:
   bool repeats(const StepInput& input, const ReplicaSequences& sequences) const;
@@ -36,6 +39,7 @@ class Rank {
   std::unique_ptr<models::Model> model_;
   CacheMemory cache_;
   Buffer host_logits_;
+  std::unique_ptr<JobThreads> helpers_;  // none where ranks compute on the host; last: end before the rest
 };
 
 }  // namespace lockstep::runtime

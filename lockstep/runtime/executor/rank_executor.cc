@@ -3,97 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "lockstep/base/log.h"
 #include "lockstep/collectives/in_process/world.h"
+#include "lockstep/runtime/executor/job_threads.h"
 #include "lockstep/runtime/executor/rank.h"
 
 namespace lockstep::runtime {
 namespace {
-
-// Threads that all run the same job once, over and over.
-class RankThreads {
- public:
-  using Job = std::function<void(int rank)>;
-
-  explicit RankThreads(int num_ranks) : errors_(static_cast<size_t>(num_ranks)) {
-    try {
-      for (int rank = 0; rank < num_ranks; ++rank) threads_.emplace_back([this, rank] { loop(rank); });
-    } catch (const std::system_error& failure) {
-      stop();
-      throw Fatal(
-          fmt::format("only {} of {} rank threads could be started ({}): lower --tp-size or raise the limit",
-                      threads_.size(), num_ranks, failure.what()));
-    }
-  }
-  ~RankThreads() { stop(); }
-
-  // Runs the job on every rank and returns what each threw, empty where nothing. on_error is called at once,
-  // on the thread that threw, so that the others do not wait for it.
-  std::vector<std::string> run(const Job& job, const std::function<void(int, const std::string&)>& on_error) {
-    std::unique_lock lock(mutex_);
-    job_ = &job;
-    on_error_ = &on_error;
-    std::fill(errors_.begin(), errors_.end(), "");
-    num_running_ = static_cast<int>(threads_.size());
-    ++generation_;
-    wake_.notify_all();
-    done_.wait(lock, [this] { return num_running_ == 0; });
-    return errors_;
-  }
-
- private:
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-  }
-
-  void loop(int rank) {
-    uint64_t seen = 0;
-    for (;;) {
-      const Job* job = nullptr;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-        if (stopping_) return;
-        seen = generation_;
-        job = job_;
-      }
-      const std::string error = run_one(*job, rank);
-      const std::lock_guard lock(mutex_);
-      errors_[static_cast<size_t>(rank)] = error;
-      if (--num_running_ == 0) done_.notify_one();
-    }
-  }
-
-  // The engine's threads are where Fatal is caught.
-  std::string run_one(const Job& job, int rank) {
-    try {
-      job(rank);
-      return "";
-    } catch (const std::exception& failure) {
-      (*on_error_)(rank, failure.what());
-      return failure.what();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  const Job* job_ = nullptr;
-  const std::function<void(int, const std::string&)>* on_error_ = nullptr;
-  std::vector<std::string> errors_;
-  uint64_t generation_ = 0;
-  int num_running_ = 0;
-  bool stopping_ = false;
-  std::vector<std::jthread> threads_;
-};
 
 // Says in the log how far ranks have come with reading weights, every few seconds and at the end.
 class ReadingReport {
@@ -134,9 +53,13 @@ class RankExecutor final : public Executor {
   explicit RankExecutor(RankExecutorParts parts)
       : parts_(std::move(parts)),
         world_(parts_.plans->grid, {.deadline = parts_.options.deadline}),
-        threads_(parts_.plans->grid.num_ranks()) {
+        threads_(parts_.plans->grid.num_ranks(), "--tp-size") {
     for (int rank = 0; rank < parts_.plans->grid.num_ranks(); ++rank)
       ranks_.push_back(std::make_unique<Rank>(parts_, rank, world_));
+  }
+  // After a failure a rank's device may still read rows of a rank whose memory would be freed first.
+  ~RankExecutor() override {
+    for (const auto& rank : ranks_) rank->wait_idle();
   }
 
   // Every tensor of the file is checked before a rank reads one, so that all that does not fit is listed at
@@ -170,7 +93,7 @@ class RankExecutor final : public Executor {
   }
 
  private:
-  void run_all(const RankThreads::Job& job) {
+  void run_all(const JobThreads::Job& job) {
     std::mutex first;
     std::string reason;
     threads_.run(job, [&](int rank, const std::string& what) {
@@ -185,26 +108,42 @@ class RankExecutor final : public Executor {
   collectives::InProcessWorld world_;
   std::string failure_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  RankThreads threads_;  // last: they end before what they use
+  JobThreads threads_;  // last: they end before what they use
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_rank_executor(RankExecutorParts parts) {
-  auto executor = std::make_unique<RankExecutor>(std::move(parts));
-  if (const Status status = executor->load(); !status) return status.error();
-  return std::unique_ptr<Executor>(std::move(executor));
+  try {
+    auto executor = std::make_unique<RankExecutor>(std::move(parts));
+    if (const Status status = executor->load(); !status) return status.error();
+    return std::unique_ptr<Executor>(std::move(executor));
+  } catch (const Fatal& failure) {  // threads that could not be started, a device that was lost
+    return Error{ErrorCode::kUnavailable, failure.what(), ""};
+  }
 }
 
-StepInput warm_up_step(const planning::StepShape& shape, int32_t rows, int page_size) {
+StepInput warm_up_step(const planning::StepShape& shape, const std::vector<WarmUpSequence>& sequences,
+                       const WarmUpPages& pages) {
   StepInput input;
   std::vector<planning::ReplicaCounts> counts;
   for (int32_t replica = 0; replica < shape.num_replicas; ++replica) {
-    SequenceRows sequence{.kind = RowKind::kPrompt, .wanted = WantedLogits::kLast, .context = rows};
-    sequence.token_ids.assign(static_cast<size_t>(rows), 0);
-    for (int32_t page = 0; page * page_size < rows; ++page) sequence.page_table.push_back(page);
-    input.replicas.push_back({std::move(sequence)});
-    counts.push_back({.num_requests = 1, .num_target_rows = rows, .logit_rows = {rows - 1}});
+    std::vector<SequenceRows>& rows = input.replicas.emplace_back();
+    planning::ReplicaCounts& count = counts.emplace_back();
+    int32_t next_page = 0;
+    for (const WarmUpSequence& sequence : sequences) {
+      SequenceRows& own = rows.emplace_back(SequenceRows{.kind = sequence.kind,
+                                                         .wanted = WantedLogits::kLast,
+                                                         .context = sequence.context,
+                                                         .slot = count.num_requests});
+      own.token_ids.assign(static_cast<size_t>(sequence.rows), 0);
+      const int32_t needed = (sequence.context + pages.page_size - 1) / pages.page_size;
+      if (next_page + needed > pages.per_replica) next_page = 0;  // nobody reads what they share
+      for (int32_t page = 0; page < needed; ++page) own.page_table.push_back(next_page++);
+      ++count.num_requests;
+      count.num_target_rows += sequence.rows;
+      count.logit_rows.push_back(count.num_target_rows - 1);
+    }
   }
   input.plan = planning::make_step_plan(0, shape, std::move(counts));
   return input;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lockstep/kernels/device.h"
 #include "lockstep/models/model.h"
@@ -39,8 +40,16 @@ Result<std::unique_ptr<Executor>> make_rank_executor(RankExecutorParts parts);
 // Which slices of the weights a rank loads.
 models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOptions& stages, int rank);
 
-// A step of synthetic rows for warm-up: `rows` prompt rows in every replica, through the same
-// make_step_plan() as any other.
-StepInput warm_up_step(const planning::StepShape& shape, int32_t rows, int page_size);
+// A step of synthetic rows for warm-up, the same in every replica, through the same make_step_plan() as any
+// other. Sequences share pages where there are too few.
+struct WarmUpSequence {
+  RowKind kind = RowKind::kPrompt;
+  int32_t rows = 1, context = 1;
+};
+struct WarmUpPages {
+  int32_t page_size = 16, per_replica = 1;
+};
+StepInput warm_up_step(const planning::StepShape& shape, const std::vector<WarmUpSequence>& sequences,
+                       const WarmUpPages& pages);
 
 }  // namespace lockstep::runtime

@@ -23,7 +23,7 @@ CacheBytes cache_bytes(std::span<const models::CacheNeed> needs, DType token_dty
 
 class CacheMemory {
  public:
-  // All zero. Memory that no sequence has touched costs nothing.
+  // All zero. On the host, memory that no sequence has touched costs nothing; a GPU gives all of it at once.
   static Result<CacheMemory> allocate(std::span<const models::CacheNeed> needs, const CacheShape& shape,
                                       const Memory& memory = host_memory());
 
