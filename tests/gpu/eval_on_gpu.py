@@ -11,9 +11,11 @@ import sys
 # One rank, and worlds of two that share a GPU or have two.
 CONFIGURATIONS = [
     "--tp-size 1",
+    "--tp-size 1 --kv-cache-dtype bf16",
     "--tp-size 2",
     "--tp-size 2 --ep-size 2 --moe-a2a-backend in_process",
     "--tp-size 2 --dp-size 2 --enable-dp-attention --ep-size 2 --moe-a2a-backend in_process --moe-dense-tp-size 1",
+    "--tp-size 2 --ep-size 2 --moe-a2a-backend in_process --kv-cache-dtype bf16",
 ]
 
 
