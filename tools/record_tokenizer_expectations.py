@@ -9,12 +9,14 @@ Writes tests/serving/data/tokenizer/:
   splits.jsonl     pre-tokenizers of every kind and the pieces they cut texts into, in the byte-level spelling
   encodings.jsonl  small made-up tokenizers (normalizers, added-token flags, merges, unknown bytes) and their ids; the
                    vocabulary is the byte symbols in order but those `missing`, then each merge's result, then `extra`
+  trained.jsonl    small tokenizers trained here, SentencePiece-style BPE and Unigram: the whole file and its ids
 """
 import json
 import pathlib
 import random
+import unicodedata
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, trainers
 
 ROOT = pathlib.Path(__file__).parent.parent
 TARGET = ROOT / "tests/serving/data/tokenizer"
@@ -200,6 +202,114 @@ def random_config(rng):
                      unk_token="a" if missing and "a" in known and rng.random() < 0.6 else None, fuse_unk=rng.random() < 0.5)
 
 
+def characters_of_every_block(rng):
+    """Texts that together hold characters of every block of Unicode: each line a few blocks, each a few characters."""
+    blocks = []
+    for begin in range(0, 0x110000, 0x100):
+        known = [c for c in map(chr, range(begin, begin + 0x100)) if unicodedata.category(c) not in ("Cn", "Cs", "Co")]
+        if known:
+            blocks.append("".join(rng.choice(known) + rng.choice(["", "", " "]) for _ in range(4)))
+    return ["".join(blocks[i:i + 12]) for i in range(0, len(blocks), 12)]
+
+
+def string_step(step, pattern, content):
+    return {"type": step, "pattern": {"String": pattern}, "content": content}
+
+
+def chain(kind, *parts):
+    return {"type": "Sequence", kind: list(parts)}
+
+
+MARK = "\u2581"
+FALLBACK, FUSE = {"type": "ByteFallback"}, {"type": "Fuse"}
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+PREPEND = {"type": "Prepend", "prepend": MARK}
+
+
+def metaspace(scheme="always", split=True):
+    return {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": split}
+
+
+# name: model, whether bytes are entries, normalizer, pre-tokenizer, decoder
+TRAINED = {
+    "llama2": ("BPE", True, chain("normalizers", PREPEND, string_step("Replace", " ", MARK)), None,
+               chain("decoders", string_step("Replace", MARK, " "), FALLBACK, FUSE, STRIP)),
+    "mistral": ("BPE", True, None, metaspace("first", False),
+                chain("decoders", string_step("Replace", MARK, " "), FALLBACK, FUSE, STRIP)),
+    "gemma": ("BPE", True, string_step("Replace", " ", MARK),
+              {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+              chain("decoders", string_step("Replace", MARK, " "), FALLBACK, FUSE)),
+    "plain-bpe": ("BPE", False, chain("normalizers", {"type": "NFKC"}, {"type": "Strip", "strip_left": True, "strip_right": True}),
+                  sequence({"type": "Digits", "individual_digits": True},
+                           metaspace("never")),
+                  {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "never", "split": True}),
+    "unigram": ("Unigram", False, chain("normalizers", {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
+                metaspace(), metaspace()),
+    "unigram-bytes": ("Unigram", True, None, sequence({"type": "WhitespaceSplit"}, metaspace("first")), chain(
+        "decoders", string_step("Replace", MARK, " "), FALLBACK, FUSE, STRIP)),
+}
+TRAINED_ADDED = [("<s>", {}), ("</s>", {}), ("<x>", {"special": False, "lstrip": True}), ("<y>", {"special": False, "rstrip": True}),
+                 ("mask", {"special": False, "single_word": True, "normalized": True}), ("[INST]", {"special": False, "normalized": True})]
+
+
+def trained_json(kind, with_bytes, normalizer, pre_tokenizer, decoder):
+    document = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": normalizer,
+                "pre_tokenizer": pre_tokenizer, "post_processor": None, "decoder": decoder}
+    model = {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
+             "fuse_unk": True, "byte_fallback": with_bytes, "ignore_merges": False, "vocab": {"<unk>": 0}, "merges": []}
+    special = ["<unk>", "<s>", "</s>"]
+    special += [f"<0x{byte:02X}>" for byte in range(256)] if with_bytes else []
+    if kind == "Unigram":
+        model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]], "byte_fallback": with_bytes}
+        trainer = trainers.UnigramTrainer(vocab_size=len(special) + 450, special_tokens=special, unk_token="<unk>", show_progress=False)
+    else:
+        trainer = trainers.BpeTrainer(vocab_size=len(special) + 450, special_tokens=special, show_progress=False, limit_alphabet=180)
+    # Trained with pieces that do not cross spaces, whatever the finished file says.
+    tokenizer = Tokenizer.from_str(json.dumps(document | {"model": model, "pre_tokenizer": sequence(metaspace())}))
+    tokenizer.train_from_iterator([text for text in TEXTS if len(set(text)) > 2] * 3, trainer)
+    trained = json.loads(tokenizer.to_str())["model"]
+    trained["byte_fallback"] = with_bytes
+    if kind == "BPE":
+        trained |= {"unk_token": "<unk>", "fuse_unk": True}
+    known = {entry[0]: i for i, entry in enumerate(trained["vocab"])} if kind == "Unigram" else trained["vocab"]
+    added = [{"id": 0, "content": "<unk>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}]
+    new = [content for content, _ in TRAINED_ADDED if content not in known]  # the library numbers them without gaps
+    for content, flags in TRAINED_ADDED:
+        plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        number = known[content] if content in known else len(known) + new.index(content)
+        added.append({"id": number, "content": content} | plain | flags)
+    return document | {"model": trained, "added_tokens": added}
+
+
+def trained_texts(rng):
+    pool = POOL + ["<s>", "</s>", "[INST]", MARK, "mask", "<0x41>", "<unk>", "fox", "the", "books", " the", "\U0001F1FA"]
+    texts = [text for text in TEXTS if len(text) < 120]
+    texts += ["".join(rng.choice(pool) for _ in range(rng.choice([2, 5, 9, 20]))) for _ in range(120)]
+    texts += [bytes(rng.randrange(256) for _ in range(24)).decode("utf-8", errors="replace") for _ in range(10)]
+    return texts + characters_of_every_block(rng)
+
+
+def record_trained():
+    lines = []
+    for name, recipe in TRAINED.items():
+        rng = random.Random(name)
+        document = trained_json(*recipe)
+        tokenizer = Tokenizer.from_str(json.dumps(document))
+        cases = []
+        for text in trained_texts(rng):
+            try:
+                cases.append(case(tokenizer, text))
+            except BaseException as failure:  # as in record_encodings
+                print("skipped one:", str(failure)[:60])
+        # Ids in any order, as a model may sample them.
+        sampled = [[rng.randrange(tokenizer.get_vocab_size()) for _ in range(12)] for _ in range(40)]
+        sampled += [[rng.randrange(3, 259) for _ in range(6)] for _ in range(10)]
+        decoded = [[ids, tokenizer.decode(ids, skip_special_tokens=False), tokenizer.decode(ids, skip_special_tokens=True)]
+                   for ids in sampled]
+        lines.append({"name": name, "tokenizer": document, "cases": cases, "decoded": decoded})
+    write("trained.jsonl", lines)
+
+
 def record_encodings():
     rng = random.Random(5)
     lines = []
@@ -223,3 +333,4 @@ if __name__ == "__main__":
     record_tutor("tutor-qwen3.5-moe")
     record_splits()
     record_encodings()
+    record_trained()

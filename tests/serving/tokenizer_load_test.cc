@@ -77,10 +77,12 @@ TEST(TokenizerLoad, NamesWhatIsWrongInTheModel) {
   EXPECT_EQ(refusal([](Json& f) { f["model"]["merges"] = "a b"; }),
             "model.merges is missing: it must be an array");
   EXPECT_EQ(refusal([](Json& f) { f["model"]["type"] = "Unigram"; }),
-            "model.type is \"Unigram\": only byte-level BPE is supported");
+            "model.vocab is missing: it must be an array of tokens and their scores");
+  EXPECT_EQ(refusal([](Json& f) { f["model"]["type"] = "WordPiece"; }),
+            "model.type is \"WordPiece\": the types supported are BPE and Unigram");
   EXPECT_EQ(refusal([](Json& f) { f["model"]["type"] = 5; }), "model.type is 5: it must be text");
   EXPECT_EQ(refusal([](Json& f) { f["model"]["byte_fallback"] = true; }),
-            "model.byte_fallback is true: SentencePiece-style models are not supported, only byte-level BPE");
+            "model.byte_fallback is true: with ByteLevel, every byte of 256 has a symbol");
   EXPECT_EQ(refusal([](Json& f) { f["model"]["dropout"] = 0.1; }),
             "model.dropout is 0.1: it must be null, for ids must not be random");
   EXPECT_EQ(refusal([](Json& f) { f["model"]["end_of_word_suffix"] = "</w>"; }),
@@ -160,14 +162,41 @@ TEST(TokenizerLoad, NamesWhatIsWrongInTheAddedTokens) {
 }
 
 TEST(TokenizerLoad, NamesOtherPartsThatAreNotSupported) {
-  EXPECT_EQ(refusal([](Json& f) { f["decoder"] = nullptr; }), "decoder is null: only ByteLevel is supported");
-  EXPECT_EQ(refusal([](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }),
-            "decoder is Metaspace: only ByteLevel is supported");
+  const std::string decoders =
+      "the decoders supported are ByteLevel, Replace, Strip, Metaspace, ByteFallback, Fuse and Sequence";
+  const auto with_decoder = [](const Json& decoder) {
+    return refusal([&](Json& f) { f["decoder"] = decoder; });
+  };
+  const auto chain = [](std::vector<Json> parts) { return Json{{"type", "Sequence"}, {"decoders", parts}}; };
+  const Json fuse = {{"type", "Fuse"}}, bytes = {{"type", "ByteFallback"}};
+  const auto strip = [](int stop) {
+    return Json{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", stop}};
+  };
+  EXPECT_EQ(with_decoder(nullptr), "decoder is null: " + decoders);
+  EXPECT_EQ(with_decoder({{"type", "WordPiece"}}), "decoder is WordPiece: " + decoders);
+  EXPECT_EQ(with_decoder(chain({byte_level_step()})), "loaded");
+  EXPECT_EQ(with_decoder(chain({})),
+            "decoder is a Sequence of 0 decoders: tokens would be joined with spaces");
+  EXPECT_EQ(with_decoder(chain({byte_level_step(), fuse})),
+            "decoder.decoders[0]: ByteLevel is one of 2 decoders: it must be the only one");
+  EXPECT_EQ(with_decoder(chain({strip(1), bytes, fuse, strip(0)})), "loaded");
+  EXPECT_EQ(with_decoder(chain({fuse, strip(1)})),
+            "decoder.decoders[1].stop is 1: behind Fuse one Strip at the start is supported");
+  EXPECT_EQ(with_decoder(chain({bytes, strip(0)})),
+            "decoder.decoders[1]: Strip between ByteFallback and Fuse is not supported, of 1 before");
   EXPECT_EQ(
-      refusal([](Json& f) { f["decoder"] = {{"type", "Sequence"}, {"decoders", {byte_level_step()}}}; }),
-      "loaded");
-  EXPECT_EQ(refusal([](Json& f) { f["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array()}}; }),
-            "decoder is a Sequence of 0 decoders: only one, ByteLevel, is supported");
+      with_decoder(chain({fuse, bytes})),
+      "decoder.decoders[1]: the decoder \"ByteFallback\" comes after Fuse: only Strip is supported there");
+  EXPECT_EQ(with_decoder({{"type", "Strip"}, {"content", "ab"}, {"start", 1}, {"stop", 0}}),
+            "decoder strips \"ab\" at 1 places before and 0 after: one character, 0 to 1024 places");
+  EXPECT_EQ(with_decoder({{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", ""}}),
+            "decoder.pattern.Regex is \"a\": only a String is supported here");
+  EXPECT_EQ(with_decoder({{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", ""}}),
+            "decoder.pattern.String has 0 characters: it must have one or more");
+  EXPECT_EQ(with_decoder({{"type", "Metaspace"}, {"replacement", "ab"}}),
+            "decoder.replacement has 2 bytes: it must be one character");
+  EXPECT_EQ(with_decoder({{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "last"}}),
+            "decoder.prepend_scheme is \"last\": it must be always, first or never");
   EXPECT_EQ(refusal([](Json& f) { f["post_processor"] = {{"type", "BertProcessing"}}; }),
             "post_processor: the post-processor \"BertProcessing\" is not supported (supported: ByteLevel, "
             "TemplateProcessing, "
@@ -179,9 +208,35 @@ TEST(TokenizerLoad, NamesOtherPartsThatAreNotSupported) {
                   {"special_tokens", {{"<s>", {{"ids", {900}}}}}}};
             }),
             "post_processor.special_tokens.<s>.ids holds 900: it must hold ids between 0 and 257");
-  EXPECT_EQ(
-      refusal([](Json& f) { f["normalizer"] = {{"type", "Replace"}}; }),
-      "normalizer: the normalizer \"Replace\" is not supported (supported: NFC, NFD, NFKC, NFKD, Sequence)");
+  EXPECT_EQ(refusal([](Json& f) { f["normalizer"] = {{"type", "Precompiled"}}; }),
+            "normalizer: the normalizer \"Precompiled\" is not supported (supported: NFC, NFD, NFKC, NFKD, "
+            "Prepend, Replace, Strip, Sequence)");
+  EXPECT_EQ(refusal([](Json& f) { f["normalizer"] = {{"type", "Replace"}, {"content", ""}}; }),
+            "normalizer.pattern is null, not an object");
+  EXPECT_EQ(refusal([](Json& f) { f["normalizer"] = {{"type", "Strip"}, {"strip_left", 1}}; }),
+            "normalizer.strip_left is 1: it must be true or false");
+}
+
+std::string refusal_of_unigram(const Json& vocab, const Json& unk_id) {
+  const Json file = {{"model", {{"type", "Unigram"}, {"vocab", vocab}, {"unk_id", unk_id}}},
+                     {"decoder", {{"type", "Fuse"}}}};
+  return refusal_of_text(to_text(file));
+}
+
+TEST(TokenizerLoad, NamesWhatIsWrongInScores) {
+  const Json good = Json::array({Json::array({"<unk>", 0}), Json::array({"a", -1.5})});
+  EXPECT_EQ(refusal_of_unigram(good, 0), "loaded");
+  EXPECT_EQ(refusal_of_unigram(good, nullptr), "loaded");
+  EXPECT_EQ(refusal_of_unigram(good, 2), "model.unk_id is 2: it must be below 2, the size of model.vocab");
+  EXPECT_EQ(refusal_of_unigram(good, "0"), "model.unk_id is \"0\": it must be an integer");
+  EXPECT_EQ(refusal_of_unigram(Json::array({Json::array({"a"})}), 0),
+            "tokenizer.json: model.vocab[0] has 1 parts instead of 2");
+  EXPECT_EQ(refusal_of_unigram(Json::array({Json::array({-1, "a"})}), 0),
+            "tokenizer.json: model.vocab[0] holds a number: it must be a token and its score");
+  EXPECT_EQ(refusal_of_unigram(Json::array({"a"}), 0),
+            "tokenizer.json: model.vocab[0] holds text: it must be a token and its score");
+  EXPECT_EQ(refusal_of_unigram(Json::array({Json::array({"a", 0}), Json::array({"a", 1})}), 0),
+            "model.vocab: the token \"a\" stands twice, with the ids 0 and 1");
 }
 
 // A pattern may cost, but it never hangs and the ids are the same each time.

@@ -31,7 +31,7 @@ PreTokenizer deepseek_v3() {
 }
 
 Pieces cut(const PreTokenizer& pre_tokenizer, std::string_view text) {
-  const auto cut = pre_tokenizer.cut(text);
+  const auto cut = pre_tokenizer.cut(text, tokenizing::TextPlace::kFirst);
   return {cut.pieces.begin(), cut.pieces.end()};
 }
 
@@ -110,11 +110,12 @@ std::string refusal(const Json& value) {
 }
 
 TEST(PreTokenizer, NamesWhatItDoesNotSupport) {
-  EXPECT_EQ(refusal(nullptr), "pre_tokenizer has no ByteLevel step: only byte-level BPE is supported");
-  EXPECT_EQ(refusal(steps({{{"type", "Metaspace"}}})),
-            "pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"Metaspace\" is not supported (supported: "
-            "Split, Digits, "
-            "ByteLevel, Sequence)");
+  EXPECT_EQ(refusal(nullptr), "");
+  EXPECT_EQ(
+      refusal(steps({{{"type", "BertPreTokenizer"}}})),
+      "pre_tokenizer.pretokenizers[0]: the pre-tokenizer \"BertPreTokenizer\" is not supported (supported: "
+      "Split, Digits, WhitespaceSplit, Metaspace, ByteLevel, Sequence)");
+  EXPECT_EQ(refusal({{"type", "Metaspace"}}), "pre_tokenizer.replacement is missing: it must be text");
   EXPECT_EQ(
       refusal(steps({byte_level_step()})),
       "pre_tokenizer.pretokenizers[1]: \"ByteLevel\" comes after ByteLevel, which must be the last step");

@@ -20,24 +20,6 @@ bool word_starts_at(std::string_view text, size_t position) {
   return position < text.size() && is_word_character(code_point_at(text, position).value);
 }
 
-size_t skip_space_back(std::string_view text, size_t position) {
-  while (position > 0) {
-    const size_t before = character_before(text, position);
-    if (!is_white_space(code_point_at(text, before).value)) break;
-    position = before;
-  }
-  return position;
-}
-
-size_t skip_space(std::string_view text, size_t position) {
-  while (position < text.size()) {
-    const CodePoint character = code_point_at(text, position);
-    if (!is_white_space(character.value)) break;
-    position += static_cast<size_t>(character.num_bytes);
-  }
-  return position;
-}
-
 }  // namespace
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), nodes_(1) {
@@ -93,8 +75,9 @@ std::vector<TextSpan> AddedTokenFinder::split(std::string_view text) const {
     from = match.end;
     const AddedToken& token = tokens_[static_cast<size_t>(match.token)];
     if (token.single_word && (word_ends_at(text, match.begin) || word_starts_at(text, match.end))) continue;
-    const size_t begin = token.lstrip ? std::max(skip_space_back(text, match.begin), taken) : match.begin;
-    const size_t end = token.rstrip ? skip_space(text, match.end) : match.end;
+    const size_t begin =
+        token.lstrip ? std::max(skip_white_space_back(text, match.begin), taken) : match.begin;
+    const size_t end = token.rstrip ? skip_white_space(text, match.end) : match.end;
     if (end <= begin) continue;  // it lies in space that the token before took along
     if (taken < begin) spans.push_back({-1, text.substr(taken, begin - taken)});
     spans.push_back({token.id, text.substr(begin, end - begin)});

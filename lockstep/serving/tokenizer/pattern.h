@@ -25,6 +25,9 @@ class WorkBudget {
   uint64_t steps_;
 };
 
+// What a text of this size may cost.
+constexpr uint64_t budget_of(size_t num_bytes) { return (uint64_t{1} << 26) + 512 * num_bytes; }
+
 struct PatternMatch {
   size_t begin = 0;
   size_t end = 0;  // equal to begin for an empty match

@@ -15,9 +15,6 @@ namespace {
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-constexpr uint64_t kFreeSteps = uint64_t{1} << 26;
-constexpr uint64_t kStepsPerByte = 512;
-
 struct Segment {
   size_t begin = 0;
   size_t end = 0;
@@ -31,6 +28,14 @@ std::optional<SplitBehavior> behavior_named(std::string_view name) {
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
   return std::nullopt;
+}
+
+Result<SplitBehavior> read_behavior(std::string_view name, const std::string& path) {
+  if (const auto behavior = behavior_named(name)) return *behavior;
+  return invalid_argument(path,
+                          "{} is \"{}\": it must be Isolated, Removed, MergedWithPrevious, "
+                          "MergedWithNext or Contiguous",
+                          path, name);
 }
 
 // Matches and the gaps between them, in order, covering the whole text.
@@ -128,13 +133,32 @@ void apply_split(const SplitStep& step, WorkBudget& budget, std::vector<std::str
   pieces = std::move(cut);
 }
 
+// Marks stand for spaces; each begins a piece.
+void apply_metaspace(const MetaspaceOptions& step, const char* first_byte, Pieces& cut) {
+  std::vector<std::string_view> pieces;
+  for (const std::string_view piece : cut.pieces) {
+    std::string& marked = cut.owned.emplace_back(replace_all(piece, " ", step.replacement));
+    const bool may_prepend = step.prepend == MetaspacePrepend::kAlways ||
+                             (step.prepend == MetaspacePrepend::kFirst && piece.data() == first_byte);
+    if (may_prepend && !marked.starts_with(step.replacement)) marked.insert(0, step.replacement);
+    const std::string_view all = marked;
+    size_t begin = 0;
+    while (step.splits && begin < all.size()) {
+      const size_t next = all.find(step.replacement, begin + 1);
+      if (next == std::string_view::npos) break;
+      pieces.push_back(all.substr(begin, next - begin));
+      begin = next;
+    }
+    if (begin < all.size()) pieces.push_back(all.substr(begin));
+  }
+  cut.pieces = std::move(pieces);
+}
+
 }  // namespace
 
 Result<PreTokenizer> PreTokenizer::read(const Json& value, const std::string& path) {
   PreTokenizer steps;
   if (const Status added = steps.add(value, path); !added) return added.error();
-  if (steps.byte_level_ == ByteLevel::kAbsent)
-    return invalid_argument(path, "{} has no ByteLevel step: only byte-level BPE is supported", path);
   return steps;
 }
 
@@ -150,15 +174,32 @@ Status PreTokenizer::add(const Json& value, const std::string& path) {
       if (Status added = add(parts[i], fmt::format("{}.pretokenizers[{}]", path, i)); !added) return added;
     return Done{};
   }
-  if (byte_level_ != ByteLevel::kAbsent)
+  if (is_byte_level_)
     return invalid_argument(path, "{}: \"{}\" comes after ByteLevel, which must be the last step", path,
                             *type);
   if (*type == "Split") return add_split(value, path);
   if (*type == "Digits") return add_digits(value, path);
   if (*type == "ByteLevel") return add_byte_level(value, path);
-  return invalid_argument(
-      path, "{}: the pre-tokenizer \"{}\" is not supported (supported: Split, Digits, ByteLevel, Sequence)",
-      path, *type);
+  if (*type == "WhitespaceSplit") return add_pattern("\\s", SplitBehavior::kRemoved, path);
+  if (*type == "Metaspace") {
+    auto options = read_metaspace(value, path);
+    if (!options) return options.error();
+    steps_.push_back({.split = {}, .metaspace = std::move(*options), .prefix_space = {}});
+    return Done{};
+  }
+  return invalid_argument(path,
+                          "{}: the pre-tokenizer \"{}\" is not supported (supported: Split, Digits, "
+                          "WhitespaceSplit, Metaspace, ByteLevel, Sequence)",
+                          path, *type);
+}
+
+Status PreTokenizer::add_pattern(std::string_view pattern, SplitBehavior behavior, const std::string& path) {
+  auto compiled = Pattern::regex(pattern, path);
+  if (!compiled) return compiled.error();
+  steps_.push_back({.split = SplitStep{std::move(*compiled), behavior, SplitSense::kMatchesAreDelimiters},
+                    .metaspace = {},
+                    .prefix_space = {}});
+  return Done{};
 }
 
 Status PreTokenizer::add_split(const Json& value, const std::string& path) {
@@ -171,17 +212,14 @@ Status PreTokenizer::add_split(const Json& value, const std::string& path) {
   const std::string text = pattern_fields.text(kind);
   for (const JsonFields* read : {&fields, &pattern_fields})
     if (!read->ok()) return read->error();
-  const auto behavior = behavior_named(behavior_name);
-  if (!behavior)
-    return invalid_argument(fields.path_of("behavior"),
-                            "{} is \"{}\": it must be Isolated, Removed, MergedWithPrevious, "
-                            "MergedWithNext or Contiguous",
-                            fields.path_of("behavior"), behavior_name);
+  const auto behavior = read_behavior(behavior_name, fields.path_of("behavior"));
+  if (!behavior) return behavior.error();
   const std::string name = pattern_fields.path_of(kind);
   auto pattern = is_regex ? Pattern::regex(text, name) : Pattern::literal(text, name);
   if (!pattern) return pattern.error();
   const auto sense = inverted ? SplitSense::kGapsAreDelimiters : SplitSense::kMatchesAreDelimiters;
-  splits_.push_back({std::move(*pattern), *behavior, sense});
+  steps_.push_back(
+      {.split = SplitStep{std::move(*pattern), *behavior, sense}, .metaspace = {}, .prefix_space = {}});
   return Done{};
 }
 
@@ -189,37 +227,35 @@ Status PreTokenizer::add_digits(const Json& value, const std::string& path) {
   JsonFields fields(value, path);
   const bool one_by_one = fields.flag("individual_digits");
   if (!fields.ok()) return fields.error();
-  auto pattern = Pattern::regex("\\p{N}", path);
-  if (!pattern) return pattern.error();
-  const auto behavior = one_by_one ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
-  splits_.push_back({std::move(*pattern), behavior, SplitSense::kMatchesAreDelimiters});
-  return Done{};
+  return add_pattern("\\p{N}", one_by_one ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, path);
 }
 
 Status PreTokenizer::add_byte_level(const Json& value, const std::string& path) {
   JsonFields fields(value, path);
-  byte_level_ = fields.flag("add_prefix_space") ? ByteLevel::kPrefixSpace : ByteLevel::kPlain;
+  is_byte_level_ = true;
+  if (fields.flag("add_prefix_space"))
+    steps_.push_back({.split = {}, .metaspace = {}, .prefix_space = PrefixSpace{}});
   const bool use_pattern = fields.flag_or("use_regex", true);
   if (!fields.ok()) return fields.error();
-  num_splits_before_space_ = splits_.size();
   if (!use_pattern) return Done{};
-  auto pattern = Pattern::regex(kByteLevelPattern, path);
-  if (!pattern) return pattern.error();
-  splits_.push_back({std::move(*pattern), SplitBehavior::kIsolated, SplitSense::kMatchesAreDelimiters});
-  return Done{};
+  return add_pattern(kByteLevelPattern, SplitBehavior::kIsolated, path);
 }
 
-Pieces PreTokenizer::cut(std::string_view valid_text) const {
+Pieces PreTokenizer::cut(std::string_view valid_text, TextPlace place) const {
   Pieces cut;
   if (valid_text.empty()) return cut;
-  WorkBudget budget(kFreeSteps + kStepsPerByte * valid_text.size());
+  const char* const first_byte = place == TextPlace::kFirst ? valid_text.data() : nullptr;
+  WorkBudget budget(budget_of(valid_text.size()));
   cut.pieces.push_back(valid_text);
-  for (size_t i = 0; i <= splits_.size(); ++i) {
-    if (i == num_splits_before_space_ && byte_level_ == ByteLevel::kPrefixSpace) {
+  for (const Step& step : steps_) {
+    if (step.split) {
+      apply_split(*step.split, budget, cut.pieces);
+    } else if (step.metaspace) {
+      apply_metaspace(*step.metaspace, first_byte, cut);
+    } else {
       for (std::string_view& piece : cut.pieces)
         if (!piece.starts_with(' ')) piece = cut.owned.emplace_back(" ").append(piece);
     }
-    if (i < splits_.size()) apply_split(splits_[i], budget, cut.pieces);
   }
   return cut;
 }

@@ -4,16 +4,18 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/serving/tokenizer/added_tokens.h"
-#include "lockstep/serving/tokenizer/bpe.h"
 #include "lockstep/serving/tokenizer/byte_alphabet.h"
+#include "lockstep/serving/tokenizer/decoder.h"
 #include "lockstep/serving/tokenizer/incremental_decoder.h"
 #include "lockstep/serving/tokenizer/json_fields.h"
+#include "lockstep/serving/tokenizer/model.h"
 #include "lockstep/serving/tokenizer/normalizer.h"
 #include "lockstep/serving/tokenizer/post_processor.h"
 #include "lockstep/serving/tokenizer/pre_tokenizer.h"
 #include "lockstep/serving/tokenizer/tokenizer_file.h"
 #include "lockstep/serving/tokenizer/unicode.h"
 #include "lockstep/serving/tokenizer/utf8.h"
+#include "lockstep/serving/tokenizer/workspace.h"
 
 namespace lockstep::serving {
 
@@ -46,99 +48,55 @@ Finders make_finders(const std::vector<AddedToken>& tokens) {
   return {AddedTokenFinder(std::move(raw)), AddedTokenFinder(std::move(normalized))};
 }
 
-Status check_decoder(const Json& value, const std::string& path) {
-  const auto type = component_type(value, path);
-  if (!type) return type.error();
-  if (*type == "ByteLevel") return Done{};
-  if (*type != "Sequence")
-    return invalid_argument(path, "{} is {}: only ByteLevel is supported", path,
-                            type->empty() ? "null" : *type);
-  JsonFields fields(value, path);
-  const Json& parts = fields.array("decoders");
-  if (!fields.ok()) return fields.error();
-  if (parts.size() != 1)
-    return invalid_argument(path, "{} is a Sequence of {} decoders: only one, ByteLevel, is supported", path,
-                            parts.size());
-  return check_decoder(parts[0], path + ".decoders[0]");
-}
-
-Result<Bpe::Options> read_model_options(const TokenizerFile& file) {
-  JsonFields root(file.head, "");
-  JsonFields model(root.any("model"), "model");
-  if (!model.ok()) return model.error();
-  const std::string type = model.text_or("type", "BPE");
-  if (type != "BPE")
-    model.complain(
-        invalid_argument("model.type", "model.type is \"{}\": only byte-level BPE is supported", type));
-  if (model.flag_or("byte_fallback", false))
-    model.complain(
-        invalid_argument("model.byte_fallback",
-                         "model.byte_fallback is true: SentencePiece-style models are not supported, only "
-                         "byte-level BPE"));
-  if (!model.any("dropout").is_null())
-    model.complain(invalid_argument("model.dropout",
-                                    "model.dropout is {}: it must be null, for ids must not be random",
-                                    excerpt(model.any("dropout"))));
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (const std::string text = model.text_or(affix, ""); !text.empty())
-      model.complain(invalid_argument(model.path_of(affix), "{} is {}: it must be null or empty",
-                                      model.path_of(affix), excerpt(text)));
-  if (!file.has_vocab)
-    model.complain(invalid_argument("model.vocab", "model.vocab is missing: it must be an object"));
-  if (!file.has_merges)
-    model.complain(invalid_argument("model.merges", "model.merges is missing: it must be an array"));
-  Bpe::Options options{.ignore_merges = model.flag_or("ignore_merges", false),
-                       .unk_token = model.text_or("unk_token", ""),
-                       .fuse_unk = model.flag_or("fuse_unk", false)};
-  if (!model.ok()) return model.error();
-  return options;
-}
-
 }  // namespace
 
 struct Tokenizer::Parts {
   Vocabulary vocabulary;
-  Bpe bpe;
+  Model model;
+  TokenDecoder decoder;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   PromptFrame frame;
   Finders all_added;
   Finders white_space_added;  // what kAsText still finds
+  mutable WorkspacePool workspaces = {};
 
   // One text on its way to ids.
   struct Encoding {
     const Finders& finders;
     AddedIds added_ids;
-    Bpe::Workspace workspace;
+    Workspace& workspace;
     std::vector<int32_t> ids;
   };
   void encode_raw(std::string_view text, Encoding& encoding) const;
-  void encode_normalized(std::string_view text, Encoding& encoding) const;
+  void encode_normalized(std::string_view text, TextPlace place, Encoding& encoding) const;
 };
 
 // Pass 1, then the normalizer on what lies between.
 void Tokenizer::Parts::encode_raw(std::string_view text, Encoding& encoding) const {
   for (const TextSpan& span : encoding.finders.raw.split(text)) {
+    const TextPlace place = span.text.data() == text.data() ? TextPlace::kFirst : TextPlace::kLater;
     if (span.id >= 0) {
       encoding.ids.push_back(span.id);
     } else if (normalizer.changes_nothing()) {
-      encode_normalized(span.text, encoding);
+      encode_normalized(span.text, place, encoding);
     } else {
-      encode_normalized(normalizer.apply(span.text), encoding);
+      encode_normalized(normalizer.apply(span.text), place, encoding);
     }
   }
 }
 
-// Pass 2, then pieces, then merges.
-void Tokenizer::Parts::encode_normalized(std::string_view text, Encoding& encoding) const {
+// Pass 2, then pieces, then the model.
+void Tokenizer::Parts::encode_normalized(std::string_view text, TextPlace place, Encoding& encoding) const {
   for (const TextSpan& span : encoding.finders.normalized.split(text)) {
     if (span.id >= 0) {
       encoding.ids.push_back(span.id);
       continue;
     }
-    const Pieces cut = pre_tokenizer.cut(span.text);
+    const bool is_first = place == TextPlace::kFirst && span.text.data() == text.data();
+    const Pieces cut = pre_tokenizer.cut(span.text, is_first ? TextPlace::kFirst : TextPlace::kLater);
     for (const std::string_view piece : cut.pieces)
-      bpe.encode(piece, vocabulary, encoding.added_ids, encoding.workspace, encoding.ids);
+      model.encode(piece, vocabulary, encoding.added_ids, encoding.workspace, encoding.ids);
   }
 }
 
@@ -166,21 +124,23 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json) {
   if (!file->head.is_object())
     return invalid_argument("tokenizer.json", "tokenizer.json is {}, not an object", excerpt(file->head));
   const JsonFields root(file->head, "");
-  const auto options = read_model_options(*file);
+  auto pre_tokenizer = PreTokenizer::read(root.any("pre_tokenizer"), "pre_tokenizer");
+  if (!pre_tokenizer) return pre_tokenizer.error();
+  const auto options =
+      read_model_options(*file, pre_tokenizer->is_byte_level() ? Alphabet::kBytes : Alphabet::kCharacters);
   if (!options) return options.error();
   auto normalizer = Normalizer::read(root.any("normalizer"), "normalizer");
   if (!normalizer) return normalizer.error();
-  auto pre_tokenizer = PreTokenizer::read(root.any("pre_tokenizer"), "pre_tokenizer");
-  if (!pre_tokenizer) return pre_tokenizer.error();
-  if (const Status decoder = check_decoder(root.any("decoder"), "decoder"); !decoder) return decoder.error();
+  auto decoder = TokenDecoder::read(root.any("decoder"), "decoder");
+  if (!decoder) return decoder.error();
   auto added = read_added_tokens(file->head);
   if (!added) return added.error();
   for (AddedToken& token : *added)
     if (token.normalized) token.searched = normalizer->apply(token.content);
-  auto vocabulary = Vocabulary::build(std::move(file->vocab), *added);
+  auto vocabulary = Vocabulary::build(file->vocab, *added, *decoder);
   if (!vocabulary) return vocabulary.error();
-  auto bpe = Bpe::build(*vocabulary, file->merges, *options);
-  if (!bpe) return bpe.error();
+  auto model = Model::build(*file, *options, *vocabulary);
+  if (!model) return model.error();
   auto frame = read_post_processor(root.any("post_processor"), vocabulary->size(), "post_processor");
   if (!frame) return frame.error();
 
@@ -189,16 +149,17 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json) {
     if (!token.special && is_all_white_space(token.content)) white_space.push_back(token);
   Finders all_finders = make_finders(*added);
   Finders white_space_finders = make_finders(white_space);
-  return Tokenizer(std::unique_ptr<const Parts>(
-      new Parts{std::move(*vocabulary), std::move(*bpe), std::move(*normalizer), std::move(*pre_tokenizer),
-                std::move(*frame), std::move(all_finders), std::move(white_space_finders)}));
+  return Tokenizer(std::unique_ptr<const Parts>(new Parts{
+      std::move(*vocabulary), std::move(*model), std::move(*decoder), std::move(*normalizer),
+      std::move(*pre_tokenizer), std::move(*frame), std::move(all_finders), std::move(white_space_finders)}));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, AddedTokens added_tokens) const {
   const bool as_text = added_tokens == AddedTokens::kAsText;
+  WorkspacePool::Lease workspace = parts_->workspaces.take();
   Parts::Encoding encoding{.finders = as_text ? parts_->white_space_added : parts_->all_added,
                            .added_ids = as_text ? AddedIds::kAvoided : AddedIds::kAllowed,
-                           .workspace = {},
+                           .workspace = *workspace,
                            .ids = {}};
   if (is_valid_utf8(text)) {
     parts_->encode_raw(text, encoding);
@@ -219,11 +180,16 @@ std::string_view Tokenizer::token_bytes(int32_t id) const { return parts_->vocab
 
 std::optional<int32_t> Tokenizer::find(std::string_view content) const {
   if (const auto id = parts_->vocabulary.find_added(content)) return id;
+  if (!parts_->pre_tokenizer.is_byte_level()) return parts_->vocabulary.find_spelling(content);
   std::string spelling;
   spell(content, spelling);
   return parts_->vocabulary.find_spelling(spelling);
 }
 
+std::string_view Tokenizer::first_token_bytes(int32_t id) const { return parts_->vocabulary.first_bytes(id); }
+const DecodeRule& Tokenizer::decode_rule() const { return parts_->decoder.rule(); }
+bool Tokenizer::is_known(int32_t id) const { return parts_->vocabulary.is_known(id); }
+bool Tokenizer::is_byte(int32_t id) const { return parts_->vocabulary.is_byte(id); }
 bool Tokenizer::is_special(int32_t id) const { return parts_->vocabulary.is_special(id); }
 bool Tokenizer::is_added(int32_t id) const { return parts_->vocabulary.is_added(id); }
 int Tokenizer::size() const { return parts_->vocabulary.size(); }

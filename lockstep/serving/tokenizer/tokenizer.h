@@ -1,8 +1,8 @@
 #pragma once
-// Text to token ids and back, for byte-level BPE as tokenizer.json of Hugging Face defines it: the
-// tokenizer's front door, with incremental_decoder.h. Anything that such a file asks for and this cannot do
-// exactly is refused at load, by name; so are SentencePiece and Unigram models. Special tokens around a
-// prompt are never added by encode(): chat templates print them.
+// Text to token ids and back, as tokenizer.json of Hugging Face defines it: byte-level BPE,
+// SentencePiece-style BPE with byte fallback, and Unigram. The tokenizer's front door, with
+// incremental_decoder.h. Anything that such a file asks for and this cannot do exactly is refused at load, by
+// name. Special tokens around a prompt are never added by encode(): chat templates print them.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -15,6 +15,10 @@
 #include "lockstep/base/check.h"
 
 namespace lockstep::serving {
+
+namespace tokenizing {
+struct DecodeRule;
+}
 
 enum class AddedTokens : unsigned char {
   kParse,   // an added token's content in the text becomes its id: for text that a template rendered
@@ -44,6 +48,14 @@ class Tokenizer {
 
   // What one token decodes to: often no whole character. Empty for an unknown id.
   std::string_view token_bytes(int32_t id) const;
+  // The same for the first token of a text.
+  std::string_view first_token_bytes(int32_t id) const;
+
+  // How tokens' bytes become text; for IncrementalDecoder.
+  const tokenizing::DecodeRule& decode_rule() const;
+  bool is_known(int32_t id) const;
+  // A token of one byte whose neighbours decide what it becomes.
+  bool is_byte(int32_t id) const;
 
   // The added token with this content, or else the vocabulary entry with these bytes.
   std::optional<int32_t> find(std::string_view content) const;

@@ -62,7 +62,17 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
       file_.merges.emplace_back();
       return true;
     }
+    if (part_ == Part::kScores && num_parts_ < 0) {
+      num_parts_ = 0;
+      file_.vocab.push_back({.spelling = {}, .id = static_cast<int64_t>(file_.vocab.size())});
+      return true;
+    }
     if (part_ != Part::kHead) return refuse_value("an array");
+    if (is_at("vocab")) {
+      part_ = Part::kScores;
+      file_.has_vocab = file_.has_scores = true;
+      return Base::null();
+    }
     if (is_at("merges")) {
       part_ = Part::kMerges;
       file_.has_merges = true;
@@ -80,7 +90,8 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
       return true;
     }
     if (num_parts_ != 2)
-      return refuse("model.merges[{}] has {} parts instead of 2", file_.merges.size() - 1, num_parts_);
+      return refuse("model.{}[{}] has {} parts instead of 2", part_ == Part::kScores ? "vocab" : "merges",
+                    (part_ == Part::kScores ? file_.vocab.size() : file_.merges.size()) - 1, num_parts_);
     num_parts_ = -1;
     return true;
   }
@@ -88,18 +99,22 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
   bool string(std::string& value) {
     if (part_ == Part::kHead) return Base::string(value);
     if (part_ == Part::kVocab) return refuse_value("text");
+    if (part_ == Part::kScores) return scored_token(value);
     return num_parts_ < 0 ? merge_line(value) : merge_part(value);
   }
   bool number_integer(int64_t value) {
     if (part_ == Part::kHead) return Base::number_integer(value);
+    if (part_ == Part::kScores) return score(static_cast<double>(value));
     return part_ == Part::kVocab ? entry_id(value) : refuse_value("a number");
   }
   bool number_unsigned(uint64_t value) {
     if (part_ == Part::kHead) return Base::number_unsigned(value);
+    if (part_ == Part::kScores) return score(static_cast<double>(value));
     return part_ == Part::kVocab ? entry_id(static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX)))
                                  : refuse_value("a number");
   }
   bool number_float(double value, const std::string& text) {
+    if (part_ == Part::kScores) return score(value);
     return part_ == Part::kHead ? Base::number_float(value, text) : refuse_value("a fraction");
   }
   bool boolean(bool value) {
@@ -115,7 +130,7 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
   std::string refusal;
 
  private:
-  enum class Part : unsigned char { kHead, kVocab, kMerges };
+  enum class Part : unsigned char { kHead, kVocab, kScores, kMerges };
 
   template <class... Args>
   bool refuse(fmt::format_string<Args...> format, Args&&... args) {
@@ -126,6 +141,9 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
     if (part_ == Part::kVocab)
       return refuse("model.vocab: the id of {} is {}, not an integer", excerpt(file_.vocab.back().spelling),
                     what);
+    if (part_ == Part::kScores)
+      return refuse("model.vocab[{}] holds {}: it must be a token and its score",
+                    file_.vocab.size() - (num_parts_ < 0 ? 0 : 1), what);
     const size_t index = file_.merges.size() - (num_parts_ < 0 ? 0 : 1);
     return refuse("model.merges[{}] holds {} where text must be", index, what);
   }
@@ -138,6 +156,18 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
 
   bool entry_id(int64_t id) {
     file_.vocab.back().id = id;
+    return true;
+  }
+  bool scored_token(std::string& token) {
+    if (num_parts_ != 0) return refuse_value("text");
+    file_.vocab.back().spelling = std::move(token);
+    ++num_parts_;
+    return true;
+  }
+  bool score(double value) {
+    if (num_parts_ != 1) return refuse_value("a number");
+    file_.vocab.back().score = value;
+    ++num_parts_;
     return true;
   }
   bool merge_line(const std::string& line) {
@@ -160,7 +190,7 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
   int depth_ = 0;
   std::string outer_key_;  // of the root
   std::string inner_key_;  // of the object below outer_key_
-  int num_parts_ = -1;     // of the merge that is being read as an array; -1: none is
+  int num_parts_ = -1;     // of the merge or scored token that is being read as an array; -1: none is
   std::vector<std::set<std::string>> keys_;
 };
 

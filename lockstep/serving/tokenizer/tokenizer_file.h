@@ -13,11 +13,12 @@
 namespace lockstep::serving::tokenizing {
 
 struct TokenizerFile {
-  Json head;  // null stands where the two lists were
-  std::vector<VocabEntry> vocab;
+  Json head;                      // null stands where the two lists were
+  std::vector<VocabEntry> vocab;  // of Unigram, an array of tokens and scores: the id is the position
   std::vector<MergeEntry> merges;
   bool has_vocab = false;
   bool has_merges = false;
+  bool has_scores = false;  // the vocabulary is such an array
 };
 
 // Both spellings of a merge are read: "left right" and ["left", "right"].

@@ -55,6 +55,24 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
+size_t skip_white_space(std::string_view valid_text, size_t position) {
+  while (position < valid_text.size()) {
+    const CodePoint character = code_point_at(valid_text, position);
+    if (!is_white_space(character.value)) break;
+    position += static_cast<size_t>(character.num_bytes);
+  }
+  return position;
+}
+
+size_t skip_white_space_back(std::string_view valid_text, size_t position) {
+  while (position > 0) {
+    const size_t before = boundary_at_or_before(valid_text, position - 1);
+    if (!is_white_space(code_point_at(valid_text, before).value)) break;
+    position = before;
+  }
+  return position;
+}
+
 bool is_word_character(char32_t character) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(older(character)))) {
     case UTF8PROC_CATEGORY_LU:

@@ -10,6 +10,10 @@ namespace lockstep::serving::tokenizing {
 // The Unicode property White_Space.
 bool is_white_space(char32_t character);
 
+// The first place at or after `position` where no white space stands, and the same backwards.
+size_t skip_white_space(std::string_view valid_text, size_t position);
+size_t skip_white_space_back(std::string_view valid_text, size_t position);
+
 // \w of UTS #18: letters and other alphabetic characters, marks, decimal digits, connector punctuation,
 // joiners.
 bool is_word_character(char32_t character);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/serving/tokenizer/byte_alphabet.h"
 #include "lockstep/serving/tokenizer/json_fields.h"
 
 namespace lockstep::serving::tokenizing {
@@ -14,13 +13,10 @@ std::optional<int32_t> find(const auto& index, std::string_view key) {
   return found == index.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Added tokens are written as text, and decode by the same rule: what is not of the alphabet stands for
-// itself.
-std::string decoded(const std::string& spelling) { return bytes_of_spelling(spelling).value_or(spelling); }
-
 }  // namespace
 
-Result<Vocabulary> Vocabulary::build(std::vector<VocabEntry> entries, std::span<const AddedToken> added) {
+Result<Vocabulary> Vocabulary::build(std::vector<VocabEntry> entries, std::span<const AddedToken> added,
+                                     const TokenDecoder& decoder) {
   Vocabulary vocabulary;
   int64_t max_id = -1;
   for (const VocabEntry& entry : entries) {
@@ -32,50 +28,63 @@ Result<Vocabulary> Vocabulary::build(std::vector<VocabEntry> entries, std::span<
   }
   for (const AddedToken& token : added) max_id = std::max(max_id, int64_t{token.id});
   vocabulary.tokens_.resize(static_cast<size_t>(max_id + 1));
+  if (decoder.rule().first_differs) vocabulary.first_forms_.resize(vocabulary.tokens_.size());
   vocabulary.spellings_.reserve(entries.size());
   for (VocabEntry& entry : entries)
-    if (Status status = vocabulary.add_entry(std::move(entry)); !status) return status.error();
+    if (Status status = vocabulary.add_entry(std::move(entry), decoder); !status) return status.error();
   for (size_t i = 0; i < added.size(); ++i)
-    if (Status status = vocabulary.add_token(added[i], i); !status) return status.error();
+    if (Status status = vocabulary.add_token(added[i], i, decoder); !status) return status.error();
   return vocabulary;
 }
 
-Status Vocabulary::add_entry(VocabEntry entry) {
-  Token& token = tokens_[static_cast<size_t>(entry.id)];
-  if (token.flags != 0)
+void Vocabulary::set_form(int32_t id, const std::string& spelling, uint8_t flags,
+                          const TokenDecoder& decoder) {
+  TokenForm form = decoder.form_of(spelling);
+  Token& token = tokens_[static_cast<size_t>(id)];
+  token.bytes = std::move(form.text);
+  token.flags = static_cast<uint8_t>(flags | (form.is_byte ? kByte : 0));
+  if (!first_forms_.empty()) first_forms_[static_cast<size_t>(id)] = std::move(form.first);
+}
+
+Status Vocabulary::add_entry(VocabEntry entry, const TokenDecoder& decoder) {
+  const auto id = static_cast<int32_t>(entry.id);
+  if (is_known(id))
     return invalid_argument("model.vocab",
                             "model.vocab: the token {} has the id {}, which another token has too",
                             excerpt(entry.spelling), entry.id);
-  token.bytes = decoded(entry.spelling);
-  token.flags = kKnown;
-  const auto [place, is_new] = spellings_.emplace(std::move(entry.spelling), static_cast<int32_t>(entry.id));
+  set_form(id, entry.spelling, kKnown, decoder);
+  const auto [place, is_new] = spellings_.emplace(std::move(entry.spelling), id);
   if (!is_new)
     return invalid_argument("model.vocab", "model.vocab: the token {} stands twice, with the ids {} and {}",
                             excerpt(place->first), place->second, entry.id);
   return Done{};
 }
 
-Status Vocabulary::add_token(const AddedToken& token, size_t position) {
+Status Vocabulary::add_token(const AddedToken& token, size_t position, const TokenDecoder& decoder) {
   const std::string field = fmt::format("added_tokens[{}]", position);
   if (const auto known = find_spelling(token.content); known && *known != token.id)
     return invalid_argument(field, "{}: {} has the id {}, but {} in model.vocab", field,
                             excerpt(token.content), token.id, *known);
-  Token& slot = tokens_[static_cast<size_t>(token.id)];
   const bool is_entry = find_spelling(token.content) == token.id;
-  if (slot.flags != 0 && !(is_entry && slot.flags == kKnown))
+  if (is_known(token.id) && (!is_entry || is_added(token.id)))
     return invalid_argument(field, "{}: {} has the id {}, which another token has too", field,
                             excerpt(token.content), token.id);
   const auto [place, is_new] = added_.emplace(token.content, token.id);
   if (!is_new)
     return invalid_argument(field, "{}: {} is added twice, with the ids {} and {}", field,
                             excerpt(token.content), place->second, token.id);
-  slot.bytes = decoded(token.searched);
-  slot.flags = static_cast<uint8_t>(kKnown | kAdded | (token.special ? kSpecial : 0));
+  set_form(token.id, token.searched, static_cast<uint8_t>(kKnown | kAdded | (token.special ? kSpecial : 0)),
+           decoder);
   return Done{};
 }
 
 std::string_view Vocabulary::bytes(int32_t id) const {
   return has(id, kKnown) ? std::string_view(tokens_[static_cast<size_t>(id)].bytes) : std::string_view();
+}
+
+std::string_view Vocabulary::first_bytes(int32_t id) const {
+  if (first_forms_.empty() || !has(id, kKnown)) return bytes(id);
+  return first_forms_[static_cast<size_t>(id)];
 }
 
 std::optional<int32_t> Vocabulary::find_spelling(std::string_view spelling) const {
