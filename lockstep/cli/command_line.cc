@@ -5,6 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "lockstep/serving/reasoning/reasoning_splitter.h"
+#include "lockstep/serving/tool_parsing/tool_parser.h"
+
 namespace lockstep::cli {
 namespace {
 
@@ -23,6 +26,13 @@ CLI::Validator seconds_from(double least) {
         return good ? std::string() : fmt::format("{} is not between {} and {} seconds", text, least, kDay);
       },
       fmt::format("SECONDS from {}", least));
+}
+
+// "auto", or one of these.
+CLI::Validator one_of(const std::vector<std::string_view>& names) {
+  std::vector<std::string> choices = {"auto"};
+  choices.insert(choices.end(), names.begin(), names.end());
+  return CLI::IsMember(choices);
 }
 
 void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
@@ -171,6 +181,8 @@ struct CommandLine {
   Subcommand<PlanCommand> plan;
   Subcommand<VerifyCommand> verify;
   Subcommand<QuantizeCommand> quantize;
+  Subcommand<TokenizeCommand> tokenize;
+  Subcommand<RenderCommand> render;
 
   CommandLine() {
     app.require_subcommand(1);
@@ -191,6 +203,8 @@ struct CommandLine {
     add_plan();
     add_verify();
     add_quantize();
+    add_tokenize();
+    add_render();
   }
 
   template <class T>
@@ -217,11 +231,11 @@ struct CommandLine {
     sub.add_option("--reasoning-parser", values.reasoning_parser,
                    "How replies mark reasoning; auto: seen from the tokenizer and the template")
         ->capture_default_str()
-        ->check(CLI::IsMember({"auto", "none", "think"}));
+        ->check(one_of(serving::reasoning::format_names()));
     sub.add_option("--tool-call-parser", values.tool_call_parser,
                    "How replies write tool calls; auto: seen from the tokenizer and the template")
         ->capture_default_str()
-        ->check(CLI::IsMember({"auto", "none", "deepseek", "tagged"}));
+        ->check(one_of(serving::tool_parsing::format_names()));
     sub.add_option("--drain-seconds", values.drain_seconds,
                    "After SIGTERM running requests may go on for so long")
         ->capture_default_str()
@@ -339,6 +353,31 @@ struct CommandLine {
     add_json(sub, quantize.values.format);
   }
 
+  template <class T>
+  CLI::App& add_lines(Subcommand<T>& subcommand, const char* name, const char* what) {
+    subcommand.app = app.add_subcommand(name, what);
+    subcommand.app
+        ->add_option("--model,--model-path,-m", subcommand.values.model_directory, "Folder of the checkpoint")
+        ->required();
+    return *subcommand.app;
+  }
+
+  void add_tokenize() {
+    add_lines(
+        tokenize, "tokenize",
+        "JSON lines {\"text\"} on standard input to {\"ids\", \"decoded\"} on standard output; reads no "
+        "weights");
+  }
+
+  void add_render() {
+    CLI::App& sub =
+        add_lines(render, "render",
+                  "JSON lines {\"messages\", \"tools\", \"add_generation_prompt\", \"kwargs\"} on "
+                  "standard input to {\"rendered\"} or {\"error\"} on standard output; reads no weights");
+    sub.add_option("--chat-template-name", render.values.template_name,
+                   "Which of several templates of the checkpoint; default: the one called default");
+  }
+
   Command chosen() {
     if (serve.app->parsed()) return serve.values;
     if (generate.app->parsed()) return generate.values;
@@ -347,6 +386,8 @@ struct CommandLine {
     if (bench.app->parsed()) return bench.values;
     if (plan.app->parsed()) return plan.values;
     if (quantize.app->parsed()) return quantize.values;
+    if (tokenize.app->parsed()) return tokenize.values;
+    if (render.app->parsed()) return render.values;
     return verify.values;
   }
 };

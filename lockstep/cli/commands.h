@@ -95,8 +95,17 @@ struct QuantizeCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
+struct TokenizeCommand {
+  std::string model_directory;
+};
+
+struct RenderCommand {
+  std::string model_directory;
+  std::string template_name;  // of several; empty: the default one
+};
+
 using Command = std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, BenchCommand,
-                             PlanCommand, VerifyCommand, QuantizeCommand>;
+                             PlanCommand, VerifyCommand, QuantizeCommand, TokenizeCommand, RenderCommand>;
 
 int run(const ServeCommand& command);
 int run(const GenerateCommand& command);
@@ -106,5 +115,7 @@ int run(const BenchCommand& command);
 int run(const PlanCommand& command);
 int run(const VerifyCommand& command);
 int run(const QuantizeCommand& command);
+int run(const TokenizeCommand& command);
+int run(const RenderCommand& command);
 
 }  // namespace lockstep::cli

@@ -36,8 +36,7 @@ Result<std::vector<std::string>> read_keys(const ServeCommand& command) {
 serving::ChatOptions chat_options(const ServeCommand& command) {
   serving::ChatOptions options;
   if (command.reasoning_parser != "auto")
-    options.reasoning = command.reasoning_parser == "none" ? serving::reasoning::Format::kNone
-                                                           : serving::reasoning::Format::kThinkTags;
+    options.reasoning = serving::reasoning::format_named(command.reasoning_parser);
   if (command.tool_call_parser != "auto")
     options.tools = serving::tool_parsing::format_named(command.tool_call_parser);
   return options;

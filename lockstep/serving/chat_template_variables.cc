@@ -5,6 +5,16 @@
 
 namespace lockstep::serving {
 
+Json variables_for(const Json& special_tokens, const ChatInput& input) {
+  Json variables = special_tokens;
+  variables["documents"] = nullptr;
+  for (const auto& [key, value] : input.template_kwargs.items()) variables[key] = value;
+  variables["messages"] = input.messages;
+  variables["tools"] = input.tools;
+  variables["add_generation_prompt"] = input.add_generation_prompt;
+  return variables;
+}
+
 Result<TemplateVariables> load_template_variables(const std::filesystem::path& directory) {
   const auto tokens = load_special_tokens(directory);
   if (!tokens) return tokens.error();
