@@ -1,7 +1,7 @@
 #pragma once
 // How a chat template wants the calls of earlier turns: some print an object of arguments as JSON, some join
-// its text; some look for calls only where the content is null. Found out by rendering a small chat. Private
-// to chat.cc.
+// its text; some look for calls only where the content is null; some want ids of nine letters and digits.
+// Found out by rendering a small chat. Private to chat.cc.
 #include <functional>
 
 #include "lockstep/base/check.h"
@@ -14,6 +14,8 @@ struct CallForm {
   enum class EmptyContent : unsigned char { kKept, kNull };
   Arguments arguments = Arguments::kObject;
   EmptyContent empty_content = EmptyContent::kKept;
+  enum class Ids : unsigned char { kKept, kNineCharacters };
+  Ids ids = Ids::kKept;
   bool operator==(const CallForm&) const = default;
 };
 

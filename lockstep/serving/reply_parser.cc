@@ -11,7 +11,9 @@ constexpr int32_t kNoId = -1;  // no marker has it
 
 ReplyParser::ReplyParser(ReplyOptions options)
     : scanner_(std::move(options.markers)),
-      splitter_(options.reasoning, options.start),
+      splitter_(reasoning::make_splitter(
+          options.tools == tool_parsing::Format::kHarmony ? reasoning::Format::kHarmony : options.reasoning,
+          options.start)),
       tools_(tool_parsing::make_parser(options.tools, options.tool_definitions)),
       stop_(std::move(options.stop)),
       max_calls_(options.max_calls),
@@ -21,10 +23,10 @@ Deltas ReplyParser::push(int32_t token_id, TracedText text) {
   Deltas out;
   if (ended_ || finished_) return out;
   ++num_tokens_;
-  const bool was_inside = splitter_.inside();
+  const bool was_inside = splitter_->inside();
   for (Lexeme& lexeme : scanner_.push(token_id, std::move(text))) push_lexeme(std::move(lexeme), out);
   // The tags themselves are not counted.
-  if (was_inside && splitter_.inside()) ++num_reasoning_tokens_;
+  if (was_inside && splitter_->inside()) ++num_reasoning_tokens_;
   return out;
 }
 
@@ -41,7 +43,7 @@ Deltas ReplyParser::finish() {
   finished_ = true;
   if (ended_) return out;
   for (Lexeme& lexeme : scanner_.finish()) push_lexeme(std::move(lexeme), out);
-  reasoning::Split split = splitter_.finish();
+  reasoning::Split split = splitter_->finish();
   if (!split.reasoning.holds_nothing()) out.push_back({DeltaKind::kReasoning, std::move(split.reasoning)});
   Deltas from_tools;
   for (Lexeme& lexeme : split.rest) tools_->push(std::move(lexeme), from_tools);
@@ -53,7 +55,7 @@ Deltas ReplyParser::finish() {
 
 void ReplyParser::push_lexeme(Lexeme lexeme, Deltas& out) {
   if (ended_) return;
-  reasoning::Split split = splitter_.push(std::move(lexeme));
+  reasoning::Split split = splitter_->push(std::move(lexeme));
   if (!split.reasoning.holds_nothing()) out.push_back({DeltaKind::kReasoning, std::move(split.reasoning)});
   Deltas from_tools;
   for (Lexeme& rest : split.rest) tools_->push(std::move(rest), from_tools);

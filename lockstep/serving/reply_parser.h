@@ -54,7 +54,7 @@ class ReplyParser {
   void flush_stop(Deltas& out);
 
   MarkerScanner scanner_;
-  reasoning::ReasoningSplitter splitter_;
+  std::unique_ptr<reasoning::Splitter> splitter_;
   std::unique_ptr<tool_parsing::ToolParser> tools_;
   StopStrings stop_;
   const int max_calls_, min_tokens_;

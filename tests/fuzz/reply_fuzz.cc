@@ -1,5 +1,5 @@
 // Any output of a model reads the same however it is cut into tokens, and no text is made up. The first byte
-// picks the formats, the second how the text is cut.
+// picks options, the second the formats and how the text is cut.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -41,14 +41,17 @@ std::string read(std::string_view output, ReplyOptions options, size_t step) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2 || size > 4096) return 0;
   ReplyOptions options;
-  options.tools = static_cast<tool_parsing::Format>(data[0] % 3);
-  options.markers = tool_parsing::markers_of(options.tools);
+  options.tools =
+      static_cast<tool_parsing::Format>((data[0] % 4 + data[1] / 16 * 4) % tool_parsing::kNumFormats);
+  options.tool_definitions = lockstep::Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
   if ((data[0] & 4) != 0) {
     options.reasoning = reasoning::Format::kThinkTags;
     options.start = (data[0] & 8) != 0 ? reasoning::Place::kInside : reasoning::Place::kOutside;
-    options.markers.push_back({MarkerKind::kThinkBegin, std::string(reasoning::kOpenTag), {}});
-    options.markers.push_back({MarkerKind::kThinkEnd, std::string(reasoning::kCloseTag), {}});
   }
+  if (options.tools == tool_parsing::Format::kHarmony) options.reasoning = reasoning::Format::kHarmony;
+  options.markers = tool_parsing::markers_of(options.tools);
+  for (Marker& marker : reasoning::markers_of(options.reasoning))
+    options.markers.push_back(std::move(marker));
   if ((data[0] & 16) != 0) options.stop = {"stop", "op}", "\n\n"};
   if ((data[0] & 32) != 0) options.max_calls = 1;
   const std::string_view output(reinterpret_cast<const char*>(data) + 2, size - 2);

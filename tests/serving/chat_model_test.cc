@@ -101,12 +101,16 @@ TEST(Formats, AreSeenFromTheFolderOrGiven) {
 }
 
 TEST(Formats, HaveNamesThatReadBack) {
-  for (const auto format :
-       {tool_parsing::Format::kNone, tool_parsing::Format::kDeepSeek, tool_parsing::Format::kTagged})
+  for (int i = 0; i < tool_parsing::kNumFormats; ++i) {
+    const auto format = static_cast<tool_parsing::Format>(i);
     EXPECT_EQ(tool_parsing::format_named(tool_parsing::name_of(format)), format);
-  for (const auto format : {reasoning::Format::kNone, reasoning::Format::kThinkTags})
+  }
+  for (const std::string_view name : tool_parsing::format_names())
+    EXPECT_TRUE(tool_parsing::format_named(name).has_value()) << name;
+  for (const auto format :
+       {reasoning::Format::kNone, reasoning::Format::kThinkTags, reasoning::Format::kHarmony})
     EXPECT_EQ(reasoning::format_named(reasoning::name_of(format)), format);
-  EXPECT_FALSE(tool_parsing::format_named("hermes").has_value());
+  EXPECT_FALSE(tool_parsing::format_named("pythonic").has_value());
 }
 
 // A copy of a tutor's folder with other files over it.
@@ -179,6 +183,46 @@ TEST_F(OwnFolder, CallsComeInTheFormThatTheTemplateWants) {
         "{% endfor %}{% endfor %}");
   EXPECT_EQ(load().encode_chat({.messages = call("", "{\"a\":  1}")})->text, "f(1)");
   EXPECT_EQ(load().encode_chat({.messages = call("x", "not JSON")})->text, "xf(none)");
+}
+
+// What a template spells, or the tokenizer holds, says how calls are written.
+TEST_F(OwnFolder, FormatsAreSeenInTheTemplate) {
+  std::filesystem::copy_file(kRoot + "/models/tutor-qwen3.5-moe/tokenizer.json", folder_ / "tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  using tool_parsing::Format;
+  const auto seen = [&](const std::string& text) {
+    write("chat_template.jinja", "{# " + text + " #}");
+    return load().tool_format();
+  };
+  EXPECT_EQ(seen("<tool_call> <arg_key>"), Format::kGlm);
+  EXPECT_EQ(seen("<｜DSML｜function_calls>"), Format::kDsml);
+  EXPECT_EQ(seen("<|channel|> <|message|>"), Format::kHarmony);
+  EXPECT_EQ(load().reasoning_format(), reasoning::Format::kHarmony);
+  EXPECT_EQ(seen("nothing"), Format::kTagged);  // its tokenizer holds <tool_call>
+}
+
+// Mistral's published templates refuse ids that are not nine letters and digits.
+TEST_F(OwnFolder, IdsAreOfTheLengthThatTheTemplateWants) {
+  write(
+      "chat_template.jinja",
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}{{ "
+      "raise_exception('nine') "
+      "}}{% endif %}{{ c.function.name }}={{ c.id }};{% endfor %}{% if m.role == 'tool' %}{{ m.tool_call_id "
+      "}}{% endif %}{% endfor %}");
+  const Json function = {{"name", "f"}, {"arguments", "{}"}};
+  const auto chat = [&](const std::string& id) {
+    return load()
+        .encode_chat(
+            {.messages = Json::array({{{"role", "assistant"},
+                                       {"tool_calls", Json::array({{{"id", id}, {"function", function}}})}},
+                                      {{"role", "tool"}, {"content", "1"}, {"tool_call_id", id}}})})
+        ->text;
+  };
+  EXPECT_EQ(chat("abcDEF123"), "f=abcDEF123;abcDEF123");
+  const std::string text = chat("call_0123456789");
+  ASSERT_EQ(text.size(), 2u + 9 + 1 + 9);
+  EXPECT_EQ(text.substr(2, 9), text.substr(12, 9));
+  EXPECT_NE(chat("call_0123456788"), text);
 }
 
 TEST_F(OwnFolder, WithoutATemplateThereIsNoChat) {

@@ -53,10 +53,7 @@ enum class MarkerTokens : unsigned char { kHeld, kNotHeld };
 
 inline std::vector<Marker> markers_for(const ReplyOptions& options, MarkerTokens tokens) {
   std::vector<Marker> markers = tool_parsing::markers_of(options.tools);
-  if (options.reasoning == reasoning::Format::kThinkTags) {
-    markers.push_back({MarkerKind::kThinkBegin, std::string(reasoning::kOpenTag), {}});
-    markers.push_back({MarkerKind::kThinkEnd, std::string(reasoning::kCloseTag), {}});
-  }
+  for (Marker& marker : reasoning::markers_of(options.reasoning)) markers.push_back(std::move(marker));
   if (tokens == MarkerTokens::kHeld)
     for (size_t i = 0; i < markers.size(); ++i) markers[i].token_id = static_cast<int32_t>(i);
   return markers;
@@ -98,8 +95,8 @@ inline Reply read(const std::vector<Piece>& pieces, const ReplyOptions& options)
   return reply;
 }
 
-// Reads `output` cut in pieces of 1, 2, ... bytes, whole, and in a hundred random ways, with and without
-// marker tokens; all must give the same reply.
+// Reads `output` cut in pieces of 1, 2, ... bytes, whole, at every single place, and in a hundred random
+// ways, with and without marker tokens; all must give the same reply.
 inline Reply read_in_every_way(std::string_view output, ReplyOptions options) {
   options.markers = markers_for(options, MarkerTokens::kHeld);
   const Reply whole = read(cut(output, options.markers, [&] { return output.size(); }), options);
@@ -112,6 +109,13 @@ inline Reply read_in_every_way(std::string_view output, ReplyOptions options) {
       const Reply reply = read(pieces, options);
       if (!(reply == whole))
         throw std::logic_error("way " + std::to_string(way) + " of cutting changes the reply");
+    }
+    for (size_t place = 1; place < output.size(); ++place) {
+      size_t left = place;  // bytes before the one cut
+      const auto pieces =
+          cut(output, options.markers, [&] { return left > 0 ? std::exchange(left, 0) : output.size(); });
+      if (!(read(pieces, options) == whole))
+        throw std::logic_error("a cut at byte " + std::to_string(place) + " changes the reply");
     }
   }
   return whole;

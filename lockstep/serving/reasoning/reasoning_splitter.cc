@@ -1,15 +1,56 @@
 #include "lockstep/serving/reasoning/reasoning_splitter.h"
 
+#include <string>
 #include <utility>
+
+#include "lockstep/serving/reasoning/harmony.h"
 
 namespace lockstep::serving::reasoning {
 
-std::string_view name_of(Format format) { return format == Format::kThinkTags ? "think" : "none"; }
+namespace {
+
+// A format's own name comes first.
+constexpr std::pair<std::string_view, Format> kNames[] = {
+    {"none", Format::kNone},       {"think", Format::kThinkTags},       {"gpt-oss", Format::kHarmony},
+    {"qwen3", Format::kThinkTags}, {"deepseek-r1", Format::kThinkTags}, {"deepseek-v3", Format::kThinkTags},
+    {"glm45", Format::kThinkTags}};
+
+}  // namespace
+
+std::string_view name_of(Format format) {
+  for (const auto& [name, named] : kNames)
+    if (named == format) return name;
+  return "none";
+}
 
 std::optional<Format> format_named(std::string_view name) {
-  for (const Format format : {Format::kNone, Format::kThinkTags})
-    if (name_of(format) == name) return format;
+  for (const auto& [known, format] : kNames)
+    if (known == name) return format;
   return std::nullopt;
+}
+
+std::vector<std::string_view> format_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, format] : kNames) names.push_back(name);
+  return names;
+}
+
+std::vector<Marker> markers_of(Format format) {
+  switch (format) {
+    case Format::kNone:
+      break;
+    case Format::kThinkTags:
+      return {{MarkerKind::kThinkBegin, std::string(kOpenTag), {}},
+              {MarkerKind::kThinkEnd, std::string(kCloseTag), {}}};
+    case Format::kHarmony:
+      return harmony_markers();
+  }
+  return {};
+}
+
+std::unique_ptr<Splitter> make_splitter(Format format, Place start) {
+  if (format == Format::kHarmony) return std::make_unique<HarmonySplitter>();
+  return std::make_unique<ReasoningSplitter>(format, start);
 }
 
 Place starts_inside(std::string_view prompt) {

@@ -7,6 +7,7 @@
 //   are part of the frame and are left out: those after <think>, before </think> and after </think>. Every
 //   other character arrives exactly once. Tool markers inside reasoning are no calls. Think tags after
 //   reasoning, or without it, are ordinary text.
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -15,9 +16,18 @@
 
 namespace lockstep::serving::reasoning {
 
-enum class Format : unsigned char { kNone, kThinkTags };
+enum class Format : unsigned char {
+  kNone,
+  kThinkTags,
+  kHarmony,  // the channels of gpt-oss: harmony.h
+};
 std::string_view name_of(Format format);
-std::optional<Format> format_named(std::string_view name);  // "none", "think"
+std::optional<Format> format_named(std::string_view name);
+// All that format_named() knows: "none", "think", "gpt-oss", and what others call these.
+std::vector<std::string_view> format_names();
+
+// The markers that the format's splitter wants to be told of, token_id left empty.
+std::vector<Marker> markers_of(Format format);
 
 enum class Place : unsigned char { kInside, kOutside };
 
@@ -32,14 +42,26 @@ struct Split {
   std::vector<Lexeme> rest;  // for tool parsing, in order
 };
 
-class ReasoningSplitter {
+class Splitter {
+ public:
+  virtual ~Splitter() = default;
+  virtual Split push(Lexeme lexeme) = 0;
+  virtual Split finish() = 0;
+  // Whether reasoning is being written.
+  virtual bool inside() const = 0;
+};
+
+std::unique_ptr<Splitter> make_splitter(Format format, Place start);
+
+// kNone and kThinkTags.
+class ReasoningSplitter : public Splitter {
  public:
   ReasoningSplitter(Format format, Place start);
 
-  Split push(Lexeme lexeme);
-  Split finish();
+  Split push(Lexeme lexeme) override;
+  Split finish() override;
 
-  bool inside() const { return state_ == State::kReasoning; }
+  bool inside() const override { return state_ == State::kReasoning; }
 
  private:
   enum class State : unsigned char {

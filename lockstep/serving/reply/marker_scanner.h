@@ -23,6 +23,11 @@ enum class MarkerKind : unsigned char {
   kCallBegin,
   kCallEnd,
   kCallSeparator,
+  kMessageBegin,  // of messages in channels: before a header, ...
+  kChannel,       // ... before the channel's name in it, ...
+  kMessageText,   // ... before the message's text, ...
+  kMessageEnd,    // ... and behind it
+  kFrame,         // means nothing of its own
 };
 
 struct Marker {

@@ -23,6 +23,7 @@ class CallBuilder {
   void cut_off(std::string unsure, Deltas& out);
 
   bool in_call() const { return in_call_; }
+  int num_calls() const { return call_idx_ + 1; }
 
  private:
   bool arguments_are_complete() const;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/serving/tool_parsing/call_body.h"
+#include "lockstep/serving/tool_parsing/json_value.h"
 
 namespace lockstep::serving::tool_parsing {
 namespace {
@@ -16,43 +17,6 @@ size_t skip_space(std::string_view text, size_t at) {
   return next == std::string_view::npos ? text.size() : next;
 }
 
-// Finds where one JSON value ends, over any number of pieces.
-class ValueEnd {
- public:
-  // The number of bytes of `piece` that belong to the value.
-  size_t advance(std::string_view piece) {
-    size_t at = 0;
-    while (at < piece.size() && !done_) done_ = step(piece[at]) == Next::kTaken ? (++at, closed_) : true;
-    return at;
-  }
-  bool done() const { return done_; }
-
- private:
-  enum class Next : unsigned char { kTaken, kNotOurs };
-  Next step(char c) {
-    if (in_string_) {
-      const bool ends = c == '"' && !escaped_;
-      escaped_ = c == '\\' && !escaped_;
-      if (ends) in_string_ = false, closed_ = depth_ == 0;
-      return Next::kTaken;
-    }
-    if (depth_ == 0 && bare_ && std::string_view(",]} \t\r\n").find(c) != std::string_view::npos)
-      return Next::kNotOurs;
-    if (c == '"') {
-      in_string_ = true;
-    } else if (c == '{' || c == '[') {
-      ++depth_;
-    } else if (c == '}' || c == ']') {
-      closed_ = --depth_ <= 0;
-    } else if (depth_ == 0) {
-      bare_ = true;  // a number, true, false, null
-    }
-    return Next::kTaken;
-  }
-  int depth_ = 0;
-  bool in_string_ = false, escaped_ = false, bare_ = false, closed_ = false, done_ = false;
-};
-
 // The end of the value at `at`, kNotYet when it is not all there.
 size_t value_end(std::string_view text, size_t at) {
   ValueEnd end;
@@ -62,6 +26,8 @@ size_t value_end(std::string_view text, size_t at) {
 
 class JsonBody : public CallBody {
  public:
+  explicit JsonBody(NameCheck accepts) : accepts_(std::move(accepts)) {}
+
   void push(std::string_view text, CallBuilder& call, Deltas& out) override {
     if (phase_ == Phase::kHead) {
       head_ += text;
@@ -116,6 +82,7 @@ class JsonBody : public CallBody {
       if (key == "name") {
         if (!value->is_string() || value->get_ref<const std::string&>().empty()) return false;
         name = value->get<std::string>();
+        if (accepts_ && !accepts_(name)) return false;
       } else if (is_arguments) {
         arguments = value->is_string() ? value->get<std::string>() : head_.substr(at, end - at);
       }
@@ -136,6 +103,7 @@ class JsonBody : public CallBody {
     if (end_.done()) phase_ = Phase::kDone;
   }
 
+  const NameCheck accepts_;
   Phase phase_ = Phase::kHead;
   std::string head_;
   ValueEnd end_;
@@ -143,6 +111,8 @@ class JsonBody : public CallBody {
 
 }  // namespace
 
-std::unique_ptr<CallBody> make_json_body() { return std::make_unique<JsonBody>(); }
+std::unique_ptr<CallBody> make_json_body(NameCheck accepts) {
+  return std::make_unique<JsonBody>(std::move(accepts));
+}
 
 }  // namespace lockstep::serving::tool_parsing

@@ -11,7 +11,7 @@ namespace {
 
 class TaggedParser : public ToolParser {
  public:
-  explicit TaggedParser(const Json& tools) : tools_(tools) {}
+  TaggedParser(const Json& tools, Tagged inside) : tools_(tools), inside_(inside) {}
 
   void push(Lexeme lexeme, Deltas& out) override {
     if (lexeme.kind == MarkerKind::kCallBegin) {
@@ -43,7 +43,7 @@ class TaggedParser : public ToolParser {
       const size_t first = piece.find_first_not_of(" \t\r\n");
       if (first == std::string::npos) return;
       piece.erase(0, first);
-      body_ = piece[0] == '{' ? make_json_body() : make_function_body(tools_);
+      body_ = make_body(piece[0]);
     }
     body_->push(piece, call_, out);
     if (body_->refused()) {
@@ -52,9 +52,14 @@ class TaggedParser : public ToolParser {
     }
   }
 
+  std::unique_ptr<CallBody> make_body(char first) const {
+    if (inside_ == Tagged::kGlm) return make_glm_body(tools_);
+    return first == '{' ? make_json_body() : make_function_body(tools_);
+  }
+
   void close(TracedText tag, Deltas& out) {
+    if (body_) body_->close(call_, out);
     if (call_.in_call()) {
-      body_->close(call_, out);
       call_.end(out);
     } else {
       unread_.append(std::move(tag));
@@ -70,6 +75,7 @@ class TaggedParser : public ToolParser {
   }
 
   const Json tools_;
+  const Tagged inside_;
   CallBuilder call_;
   bool in_tag_ = false;
   std::unique_ptr<CallBody> body_;
@@ -82,8 +88,8 @@ std::vector<Marker> tagged_markers() {
   return {{MarkerKind::kCallBegin, "<tool_call>", {}}, {MarkerKind::kCallEnd, "</tool_call>", {}}};
 }
 
-std::unique_ptr<ToolParser> make_tagged_parser(const Json& tools) {
-  return std::make_unique<TaggedParser>(tools);
+std::unique_ptr<ToolParser> make_tagged_parser(const Json& tools, Tagged inside) {
+  return std::make_unique<TaggedParser>(tools, inside);
 }
 
 }  // namespace lockstep::serving::tool_parsing

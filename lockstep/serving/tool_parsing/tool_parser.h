@@ -22,10 +22,21 @@ enum class Format : unsigned char {
   kDeepSeek,  // <｜tool▁calls▁begin｜>... with the code fence of V3 and R1 or without, as V3.1 writes it
   kTagged,    // <tool_call>...</tool_call> around JSON (Qwen3, Hermes) or around <function=...> (Qwen3.5,
               // Qwen3-Coder)
+  kDsml,      // <｜DSML｜function_calls>...: DeepSeek-V3.2
+  kGlm,       // <tool_call>...</tool_call> around a name and <arg_key>...: GLM
+  kMistral,   // [TOOL_CALLS]...: Mixtral and Mistral
+  kLlama,     // a reply that is {"name", "parameters"}: Llama 3.1 and later
+  kHarmony,   // messages to functions.NAME in the channels of gpt-oss
 };
+inline constexpr int kNumFormats = 8;
 
 std::string_view name_of(Format format);
-std::optional<Format> format_named(std::string_view name);  // "none", "deepseek", "tagged"
+std::optional<Format> format_named(std::string_view name);
+// All that format_named() knows: the formats' own names and what others call them.
+std::vector<std::string_view> format_names();
+
+// How a call is written, for a model whose template says nothing of tools.
+std::string_view call_example(Format format);
 
 // The markers that the format's parser wants to be told of, token_id left empty.
 std::vector<Marker> markers_of(Format format);
