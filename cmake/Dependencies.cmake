@@ -1,4 +1,5 @@
-# Every third-party library, found once. All are packages of Debian 12 and Ubuntu 24.04 (tools/install_packages.sh).
+# Every third-party library, found once. All are packages of Debian 12 and Ubuntu 24.04 (tools/install_packages.sh), but
+# for xgrammar, which is built from its published source (Xgrammar.cmake).
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 CONFIG REQUIRED COMPONENTS headers)
 find_package(nlohmann_json 3.11 CONFIG REQUIRED)

@@ -58,7 +58,11 @@ for entry in "${wanted[@]}"; do
     missing+=("$package")
   fi
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
+# Not a package of the distribution; the build does without it where it cannot be fetched.
+fetch_sources() {
+  [ -n "${LOCKSTEP_SKIP_INSTALL:-}" ] || "$(dirname "$0")/fetch_xgrammar.sh" || true
+}
+[ ${#missing[@]} -gt 0 ] || { fetch_sources; exit 0; }
 
 stop() {
   echo "$1" >&2
@@ -98,3 +102,4 @@ if ! install; then
   apt update || { tail -n 5 "$log" >&2; stop "apt-get update failed (above); is the network there?"; }
   install || { tail -n 8 "$log" >&2; stop "apt-get could not install (its words are above): ${missing[*]}"; }
 fi
+fetch_sources

@@ -4,7 +4,9 @@
 // from any thread.
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,18 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;
 };
 
+// Which tokens an output may hold, by what it holds already. One object a request. The engine calls it from
+// one thread at a time, and destroys nothing while a call runs.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+  // Sets bit i % 32 of word i / 32 for each token i that may come next and clears the others. An output that
+  // may end here allows an end-of-sequence id. Something is always allowed.
+  virtual void allow(std::span<uint32_t> words) = 0;
+  // The token was drawn. False when it was not allowed: the request then ends with an error.
+  virtual bool accept(int32_t token_id) = 0;
+};
+
 struct Request {
   std::vector<int32_t> prompt;  // at least one id, each in [0, vocab)
   SamplingParams sampling;
@@ -38,8 +52,9 @@ struct Request {
   bool ignore_eos = false;
   int num_top_logprobs =
       -1;  // -1 no logprobs; 0 the chosen token's; n also the n most likely at each position
-  int prompt_top_logits = 0;   // n: PromptScores with the n largest logits at each prompt position
-  std::optional<int> replica;  // attention replica to run on; none: the engine chooses
+  int prompt_top_logits = 0;  // n: PromptScores with the n largest logits at each prompt position
+  std::shared_ptr<TokenConstraint> constraint;  // none: any token may come
+  std::optional<int> replica;                   // attention replica to run on; none: the engine chooses
 };
 
 struct TokenLogprob {

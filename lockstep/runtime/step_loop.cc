@@ -27,6 +27,7 @@ DrawState draw_state_of(const Request& request, uint64_t seed, const std::vector
   state.ending_ids = request.stop_token_ids;
   if (!request.ignore_eos)
     state.ending_ids.insert(state.ending_ids.end(), eos_token_ids.begin(), eos_token_ids.end());
+  state.constraint = request.constraint;
   if (uses_token_counts(request.sampling)) state.counts = TokenCounts(request.prompt);
   return state;
 }
@@ -138,8 +139,12 @@ void StepLoop::take_token(OpenRequest& request, OutputToken token, Event event) 
   const int32_t id = token.token_id;
   const bool is_ending =
       std::find(draw.ending_ids.begin(), draw.ending_ids.end(), id) != draw.ending_ids.end();
+  if (draw.constraint && !draw.constraint->accept(id))
+    return finish(request, FinishReason::kError,
+                  {.error = fmt::format("the constraint of the output does not allow token {} as number {}",
+                                        id, draw.num_output)});
   if (is_ending) {
-    LOCKSTEP_CHECK_GE(draw.num_output, draw.min_new_tokens);  // barred until then
+    if (!draw.constraint) LOCKSTEP_CHECK_GE(draw.num_output, draw.min_new_tokens);  // barred until then
     event.stop_token_id = id;
     return finish(request, FinishReason::kStop, std::move(event));
   }

@@ -6,7 +6,6 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/log.h"
-#include "lockstep/serving/chat_template_variables.h"
 
 namespace lockstep::serving {
 namespace {
@@ -28,14 +27,7 @@ std::string describe_tools(const Json& tools, tool_parsing::Format format) {
   std::string text = "You can call functions. These are their definitions, each a JSON object:\n";
   for (const Json& tool : tools) text += to_text(tool) + "\n";
   text += "To call one, write this, with the function's name and a JSON object of its arguments:\n";
-  if (format == tool_parsing::Format::kDeepSeek) {
-    text +=
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\nARGUMENTS\n```<"
-        "｜tool▁call▁end｜>"
-        "<｜tool▁calls▁end｜>\n";
-  } else {
-    text += "<tool_call>\n{\"name\": \"NAME\", \"arguments\": ARGUMENTS}\n</tool_call>\n";
-  }
+  text += tool_parsing::call_example(format);
   return text + "Several calls may follow each other. The results will be given to you.";
 }
 
@@ -67,7 +59,7 @@ Deltas ReplyReader::push(int32_t token_id, int token_idx) {
   }
   std::string literal;
   if (!tokenizer_->is_special(token_id)) literal = tokenizer_->token_bytes(token_id);
-  Deltas deltas = parser_.push_text(TracedText(decoder_.finish()));
+  Deltas deltas = parser_.push_text(TracedText(decoder_.flush()));
   for (Delta& delta : parser_.push(token_id, TracedText(std::move(literal), token_idx)))
     deltas.push_back(std::move(delta));
   return deltas;
@@ -114,15 +106,20 @@ void ChatModel::choose_formats(const ChatOptions& options) {
            (template_ && template_->source().find(text) != std::string::npos);
   };
   const auto seen_tools = [&] {
-    if (knows("<｜tool▁calls▁begin｜>")) return tool_parsing::Format::kDeepSeek;
-    // GLM-4.5 has the same tags around keys and values of another form.
-    if (knows("<tool_call>") && !knows("<arg_key>")) return tool_parsing::Format::kTagged;
-    return tool_parsing::Format::kNone;
+    using tool_parsing::Format;
+    if (knows("<|channel|>") && knows("<|message|>")) return Format::kHarmony;
+    if (knows("｜DSML｜")) return Format::kDsml;
+    if (knows("<｜tool▁calls▁begin｜>")) return Format::kDeepSeek;
+    if (knows("<tool_call>")) return knows("<arg_key>") ? Format::kGlm : Format::kTagged;
+    if (knows("[TOOL_CALLS]")) return Format::kMistral;
+    return knows("<|python_tag|>") ? Format::kLlama : Format::kNone;
+  };
+  const auto seen_reasoning = [&] {
+    if (tools_ == tool_parsing::Format::kHarmony) return reasoning::Format::kHarmony;
+    return knows(reasoning::kCloseTag) ? reasoning::Format::kThinkTags : reasoning::Format::kNone;
   };
   tools_ = options.tools ? *options.tools : seen_tools();
-  reasoning_ = options.reasoning             ? *options.reasoning
-               : knows(reasoning::kCloseTag) ? reasoning::Format::kThinkTags
-                                             : reasoning::Format::kNone;
+  reasoning_ = options.reasoning ? *options.reasoning : seen_reasoning();
 }
 
 // Says at the start what would otherwise fail with the first request, and sees whether the template prints
@@ -130,24 +127,14 @@ void ChatModel::choose_formats(const ChatOptions& options) {
 void ChatModel::probe_template() {
   if (!template_) return;
   ChatInput input{.messages = probe_messages()};
-  if (const auto plain = template_->render(variables_for(input)); !plain)
+  if (const auto plain = template_->render(variables_for(special_variables_, input)); !plain)
     log_warning("the chat template does not render a single user message: {}", plain.error().message);
   input.tools = probe_tools();
-  const auto rendered = template_->render(variables_for(input));
-  call_form_ = find_call_form(
-      [&](const Json& messages) { return template_->render(variables_for({.messages = messages})); });
+  const auto rendered = template_->render(variables_for(special_variables_, input));
+  call_form_ = find_call_form([&](const Json& messages) {
+    return template_->render(variables_for(special_variables_, {.messages = messages}));
+  });
   template_prints_tools_ = rendered.ok() && rendered->find(kProbeName) != std::string::npos;
-}
-
-Json ChatModel::variables_for(const ChatInput& input) const {
-  // As apply_chat_template does: what is not given is None and not undefined.
-  Json variables = special_variables_;
-  variables["documents"] = nullptr;
-  for (const auto& [key, value] : input.template_kwargs.items()) variables[key] = value;
-  variables["messages"] = input.messages;
-  variables["tools"] = input.tools;
-  variables["add_generation_prompt"] = input.add_generation_prompt;
-  return variables;
 }
 
 Result<EncodedChat> ChatModel::encode_chat(const ChatInput& input) const {
@@ -166,7 +153,7 @@ Result<EncodedChat> ChatModel::encode_chat(const ChatInput& input) const {
     add_to_system_message(hidden.messages, describe_tools(hidden.tools, tools_));
     hidden.tools = nullptr;
   }
-  auto rendered = template_->render(variables_for(hidden), {.now = std::time(nullptr)});
+  auto rendered = template_->render(variables_for(special_variables_, hidden), {.now = std::time(nullptr)});
   if (!rendered)
     return invalid_argument("messages", "the model's chat template does not accept these messages: {}",
                             rendered.error().message);
@@ -184,15 +171,20 @@ std::vector<int32_t> ChatModel::encode_prompt(std::string_view text) const {
   return ids;
 }
 
+std::vector<int32_t> ChatModel::marker_ids() const {
+  std::vector<int32_t> ids;
+  for (const auto& markers : {tool_parsing::markers_of(tools_), reasoning::markers_of(reasoning_)})
+    for (const Marker& marker : markers)
+      if (const auto id = tokenizer_.find(marker.text); id && tokenizer_.is_added(*id)) ids.push_back(*id);
+  return ids;
+}
+
 ReplyOptions ChatModel::reply_options(const EncodedChat& chat, const Json& tools) const {
   ReplyOptions options{.reasoning = reasoning_, .start = chat.reply_start};
   if (!tools.is_null()) options.tools = tools_;
   options.tool_definitions = tools;
   std::vector<Marker> markers = tool_parsing::markers_of(options.tools);
-  if (reasoning_ == reasoning::Format::kThinkTags) {
-    markers.push_back({MarkerKind::kThinkBegin, std::string(reasoning::kOpenTag), {}});
-    markers.push_back({MarkerKind::kThinkEnd, std::string(reasoning::kCloseTag), {}});
-  }
+  for (Marker& marker : reasoning::markers_of(reasoning_)) markers.push_back(std::move(marker));
   for (Marker& marker : markers)
     if (const auto id = tokenizer_.find(marker.text); id && tokenizer_.is_added(*id)) marker.token_id = id;
   options.markers = std::move(markers);

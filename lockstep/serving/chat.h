@@ -20,6 +20,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/serving/call_form.h"
 #include "lockstep/serving/chat_template/chat_template.h"
+#include "lockstep/serving/chat_template_variables.h"
 #include "lockstep/serving/control_text.h"
 #include "lockstep/serving/reply_parser.h"
 #include "lockstep/serving/tokenizer/incremental_decoder.h"
@@ -31,13 +32,6 @@ namespace lockstep::serving {
 struct ChatOptions {
   std::optional<reasoning::Format> reasoning;
   std::optional<tool_parsing::Format> tools;
-};
-
-struct ChatInput {
-  Json messages;  // OpenAI's, or as templates expect them: a call's arguments are an object or its text
-  Json tools;     // an array of tools in OpenAI's form, or null
-  Json template_kwargs = Json::object();  // further variables of the template
-  bool add_generation_prompt = true;
 };
 
 struct EncodedChat {
@@ -71,6 +65,9 @@ class ChatModel {
   reasoning::Format reasoning_format() const { return reasoning_; }
   tool_parsing::Format tool_format() const { return tools_; }
   bool has_template() const { return template_.has_value(); }
+  std::string_view template_source() const { return template_ ? template_->source() : std::string_view(); }
+  // Special tokens that replies are read by: of the markers of reasoning and calls those that are tokens.
+  std::vector<int32_t> marker_ids() const;
 
   // Errors are the caller's: the template refuses the messages, the model has no template or no form of
   // calls.
@@ -86,7 +83,6 @@ class ChatModel {
   ChatModel(Tokenizer tokenizer, std::optional<ChatTemplate> chat_template);
   void choose_formats(const ChatOptions& options);
   void probe_template();
-  Json variables_for(const ChatInput& input) const;
 
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;

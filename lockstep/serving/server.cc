@@ -41,10 +41,11 @@ class ApiServer::Impl {
   Impl(runtime::Engine& engine, const ServeOptions& options, ChatModel chat)
       : model_name_(options.served_model_name.empty() ? engine.model().name : options.served_model_name),
         chat_(std::move(chat)),
+        grammars_(chat_.tokenizer(), engine.model(), chat_.marker_ids()),
         metrics_(engine),
         replies_(1),
         workers_(options.num_workers),
-        api_({engine, chat_, metrics_, replies_.queue(), model_name_,
+        api_({engine, chat_, grammars_, metrics_, replies_.queue(), model_name_,
               static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine)}),
         pages_(engine, metrics_, model_name_),
         router_(options.api_keys, workers_.queue(), options.max_waiting_requests, metrics_) {
@@ -117,6 +118,7 @@ class ApiServer::Impl {
 
   const std::string model_name_;
   const ChatModel chat_;
+  const constraints::GrammarCompiler grammars_;
   ServingMetrics metrics_;
   Workers replies_, workers_;
   const openai::Api api_;

@@ -32,6 +32,7 @@ LIBRARIES = [
     (r"openssl/", ["serving/"]),
     (r"pcre2", ["serving/tokenizer/", "models/quantization/"]),
     (r"utf8proc", ["serving/tokenizer/", "serving/chat_template/"]),
+    (r"(xgrammar|dlpack)/", ["serving/constraints/"]),
     (r"CLI/", ["cli/"]),
     (r"hwy/", ["kernels/"]),
     (r"mpi\.h", ["collectives/mpi/"]),

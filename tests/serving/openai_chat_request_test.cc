@@ -148,10 +148,22 @@ TEST(ChatRequest, ErrorsNameTheField) {
       {R"({"logprobs": 5})", "logprobs"},
       {R"({"top_logprobs": 5})", "top_logprobs"},
       {R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs"},
-      {R"({"response_format": {"type": "json_object"}})", "response_format.type"},
-      {R"({"response_format": {"type": "json_schema", "json_schema": {}}})", "response_format.type"},
+      {R"({"response_format": {"type": "xml"}})", "response_format.type"},
+      {R"({"response_format": {}})", "response_format.type"},
+      {R"({"response_format": {"type": "json_schema"}})", "response_format.json_schema"},
+      {R"({"response_format": {"type": "json_schema", "json_schema": {}}})",
+       "response_format.json_schema.schema"},
+      {R"({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}})",
+       "response_format.json_schema.schema.not"},
       {R"({"response_format": "text"})", "response_format"},
-      {R"({"guided_json": {}})", "guided_json"},
+      {R"({"guided_json": {"properties": {"a": {"uniqueItems": true}}}})",
+       "guided_json.properties.a.uniqueItems"},
+      {R"({"json_schema": "{"})", "json_schema"},
+      {R"({"regex": 5})", "regex"},
+      {R"({"regex": "a", "ebnf": "root ::= \"a\""})", "ebnf"},
+      {R"({"guided_choice": []})", "guided_choice"},
+      {R"({"guided_choice": ["a", 5]})", "guided_choice[1]"},
+      {R"({"structured_outputs": {"structural_tag": "x"}})", "structured_outputs.structural_tag"},
       {R"({"modalities": ["audio"]})", "modalities"},
       {R"({"user": 5})", "user"},
       {R"({"metadata": "x"})", "metadata"},
@@ -161,11 +173,20 @@ TEST(ChatRequest, ErrorsNameTheField) {
       {R"({"functions": []})", "functions"},
       {R"({"tool_choice": "required"})", "tool_choice"},
       {R"({"tool_choice": "sometimes"})", "tool_choice"},
-      {R"({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"})",
-       "tool_choice"},
+      {R"({"tool_choice": {"type": "function", "function": {"name": "f"}}})", "tool_choice"},
       {R"({"tools": [{"type": "function", "function": {"name": "f"}}],
-           "tool_choice": {"type": "function", "function": {"name": "f"}}})",
-       "tool_choice"},
+           "tool_choice": {"type": "function", "function": {"name": "g"}}})",
+       "tool_choice.function.name"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function"}})",
+       "tool_choice.function.name"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "custom"}})",
+       "tool_choice.type"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f"}}],
+           "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "often", "tools": []}}})",
+       "tool_choice.allowed_tools.mode"},
+      {R"({"tools": [{"type": "function", "function": {"name": "f"}}],
+           "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}})",
+       "tool_choice.allowed_tools.tools"},
       {R"({"parallel_tool_calls": "no"})", "parallel_tool_calls"},
       {R"({"tools": {}})", "tools"},
       {R"({"tools": [5]})", "tools[0]"},
@@ -231,6 +252,42 @@ TEST(ChatRequest, ToolsThatMayNotBeCalledAreNotShown) {
   EXPECT_EQ(read("{" + tools + "}").tools.tools.size(), 1U);
   EXPECT_TRUE(read("{" + tools + R"(, "tool_choice": "none"})").tools.tools.is_null());
   EXPECT_TRUE(read("{" + tools + R"(, "parallel_tool_calls": false})").tools.one_call_at_most);
+}
+
+TEST(ChatRequest, ToolChoiceSaysWhatMayAndMustBeCalled) {
+  const std::string tools =
+      R"({"tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}],)"
+      R"("tool_choice": )";
+  const auto choice = [&](const std::string& value) { return read(tools + value + "}").tools; };
+  EXPECT_EQ(choice(R"("auto")").demand, ToolOptions::Demand::kMayCall);
+  EXPECT_TRUE(choice(R"("auto")").callable.is_null());
+  EXPECT_EQ(choice(R"("required")").demand, ToolOptions::Demand::kMustCall);
+  const ToolOptions named = choice(R"({"type": "function", "function": {"name": "g"}})");
+  EXPECT_EQ(named.demand, ToolOptions::Demand::kMustCall);
+  EXPECT_EQ(named.tools.size(), 2U);
+  ASSERT_EQ(named.callable.size(), 1U);
+  EXPECT_EQ(named.callable[0]["function"]["name"], "g");
+  EXPECT_TRUE(named.one_call_at_most);
+  const ToolOptions allowed = choice(
+      R"({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]}})");
+  EXPECT_EQ(allowed.demand, ToolOptions::Demand::kMustCall);
+  EXPECT_EQ(allowed.callable.size(), 1U);
+}
+
+TEST(ChatRequest, FormsOfTheAnswer) {
+  using Kind = constraints::OutputForm::Kind;
+  const auto form = [&](const std::string& fields) { return read("{" + fields + "}").options.form; };
+  EXPECT_FALSE(form(R"("response_format": {"type": "text"})").has_value());
+  EXPECT_EQ(form(R"("response_format": {"type": "json_object"})")->kind, Kind::kJsonSchema);
+  const auto schema = form(
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": {"type": "null"}}})");
+  EXPECT_EQ(schema->text, R"({"type":"null"})");
+  EXPECT_EQ(schema->field, "response_format.json_schema.schema");
+  EXPECT_EQ(form(R"("json_schema": "{\"type\": \"null\"}")")->text, R"({"type":"null"})");
+  EXPECT_EQ(form(R"("regex": "a+")")->kind, Kind::kRegex);
+  EXPECT_EQ(form(R"("ebnf": "root ::= \"a\"")")->kind, Kind::kGrammar);
+  EXPECT_EQ(form(R"("guided_choice": ["yes", "n\"o"])")->text, R"(root ::= "yes" | "n\"o")");
+  EXPECT_EQ(form(R"("structured_outputs": {"regex": "b"})")->field, "structured_outputs.regex");
 }
 
 TEST(ChatMessages, BecomeWhatTemplatesExpect) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/hash.h"
 #include "lockstep/runtime/sampler/selection.h"
@@ -47,6 +48,24 @@ void apply_penalties(std::span<float> logits, const SamplingParams& params, cons
     logit -= params.frequency_penalty * static_cast<float>(count.in_output);
     logit -= params.presence_penalty;
   }
+}
+
+void keep_allowed(std::span<float> logits, std::span<const uint32_t> allowed) {
+  if (allowed.empty()) return;
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (i / 32 >= allowed.size() || (allowed[i / 32] >> (i % 32) & 1) == 0) logits[i] = kNever;
+}
+
+void bar(std::span<float> logits, const DrawArgs& args) {
+  std::vector<std::pair<size_t, float>> before;
+  for (const int32_t id : args.barred) {
+    const auto idx = static_cast<size_t>(id);
+    if (idx >= logits.size()) continue;
+    before.emplace_back(idx, logits[idx]);
+    logits[idx] = kNever;
+  }
+  if (args.allowed.empty() || before.empty() || std::isfinite(largest_one(logits).value)) return;
+  for (auto entry = before.rbegin(); entry != before.rend(); ++entry) logits[entry->first] = entry->second;
 }
 
 // The tokens that are left, in the order of their ids.
@@ -167,8 +186,8 @@ void adjust_logits(const DrawArgs& args) {
   for (const auto& [id, bias] : args.params.logit_bias)
     if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
   apply_penalties(logits, args.params, args.counts);
-  for (const int32_t id : args.barred)
-    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] = kNever;
+  keep_allowed(logits, args.allowed);
+  bar(logits, args);
 }
 
 Result<OutputToken> draw_token(const DrawArgs& args) {

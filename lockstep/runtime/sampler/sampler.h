@@ -19,9 +19,10 @@ namespace lockstep::runtime {
 struct DrawArgs {
   std::span<float> logits;  // [vocab]; spoiled by the draw
   const SamplingParams& params;
-  const TokenCounts& counts;          // read only when the penalties do something
-  std::span<const int32_t> barred{};  // ids that may not be drawn at this position
-  int32_t num_valid_tokens = 0;       // ids at or above are never drawn or listed; 0: all are valid
+  const TokenCounts& counts;            // read only when the penalties do something
+  std::span<const int32_t> barred{};    // ids that may not be drawn at this position
+  std::span<const uint32_t> allowed{};  // bit i % 32 of word i / 32: id i may be drawn; empty: all may
+  int32_t num_valid_tokens = 0;         // ids at or above are never drawn or listed; 0: all are valid
   uint64_t seed = 0;
   uint64_t position = 0;  // of the token that is drawn, in its sequence
   int num_top_logprobs = -1;
@@ -31,7 +32,8 @@ struct DrawArgs {
 // of -infinity are ids that cannot be drawn. Log probabilities are of all logits as they came in.
 Result<OutputToken> draw_token(const DrawArgs& args);
 
-// The first part of it: bias, penalties and barred ids, applied to the valid logits in place.
+// The first part of it: bias, penalties, and the ids that are barred or not allowed, applied to the valid
+// logits in place. Where every allowed id is barred, none is: an output that must end may end.
 void adjust_logits(const DrawArgs& args);
 
 bool uses_token_counts(const SamplingParams& params);

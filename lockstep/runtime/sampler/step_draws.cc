@@ -76,10 +76,16 @@ RowResult StepDraws::draw(const WantedRow& wanted, std::span<float> logits) cons
   if (wanted.ends_scores) result.last_logits.assign(logits.begin(), logits.end());
   if (!wanted.draws) return result;
   const bool may_end = state.num_output >= state.min_new_tokens;
+  std::vector<uint32_t> allowed;
+  if (state.constraint) {
+    allowed.resize((logits.size() + 31) / 32);
+    state.constraint->allow(allowed);
+  }
   Result<OutputToken> drawn = draw_token({.logits = logits,
                                           .params = state.params,
                                           .counts = state.counts,
                                           .barred = may_end ? std::span<const int32_t>() : state.ending_ids,
+                                          .allowed = allowed,
                                           .num_valid_tokens = vocabulary_.num_valid_tokens,
                                           .seed = state.seed,
                                           .position = static_cast<uint64_t>(wanted.position),

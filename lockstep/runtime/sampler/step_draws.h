@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -28,8 +29,9 @@ struct DrawState {
   int32_t max_new_tokens = 0;
   int32_t min_new_tokens = 0;
   int32_t num_output = 0;
-  std::vector<int32_t> ending_ids;  // end of sequence, unless ignored, and the request's stop ids
-  TokenCounts counts;               // kept when the parameters use it
+  std::vector<int32_t> ending_ids;              // end of sequence, unless ignored, and the request's stop ids
+  TokenCounts counts;                           // kept when the parameters use it
+  std::shared_ptr<TokenConstraint> constraint;  // asked on the rank's thread that draws, one row a step
 };
 
 struct RowResult {

@@ -103,6 +103,11 @@ Status check_request(const Request& request, const ModelInfo& model, const Sched
   };
   for (const Range& range : ranges)
     if (Status status = check_range(range); !status) return status;
+  if (request.constraint && request.ignore_eos)
+    return invalid_argument("ignore_eos",
+                            "ignore_eos is true and the output is constrained: what must end cannot go "
+                            "on after {} tokens; leave one of them out",
+                            request.max_new_tokens);
   if (Status status = check_length(request, limits); !status) return status;
   if (Status status = check_ids("prompt", request.prompt, model.vocab); !status) return status;
   if (request.stop_token_ids.size() > kMaxStopTokens)

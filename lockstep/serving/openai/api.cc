@@ -5,7 +5,7 @@
 #include <ctime>
 #include <utility>
 
-#include "lockstep/serving/openai/chat_request.h"
+#include "lockstep/serving/openai/chat_form.h"
 #include "lockstep/serving/openai/completion_reply.h"
 #include "lockstep/serving/openai/completion_request.h"
 #include "lockstep/serving/router.h"
@@ -79,13 +79,15 @@ Api::Refusal Api::start_chat(const http::Request& request, const Responder& resp
   if (!encoded) return api_error(encoded.error());
   if (auto refusal = check_length(encoded->ids.size(), chat->options, "messages")) return refusal;
 
+  const auto constraint = constraint_of(*chat, *encoded);
+  if (!constraint) return api_error(constraint.error());
   ReplyOptions reply = context_.chat.reply_options(*encoded, chat->tools.tools);
   reply.stop = chat->options.stop;
   reply.min_tokens = chat->options.min_tokens;
   reply.max_calls = chat->tools.one_call_at_most ? 1 : 0;
   std::vector<ChoiceInput> choices;
   for (int i = 0; i < chat->options.num_choices; ++i)
-    choices.push_back({engine_request(chat->options, encoded->ids, i, *replica), reply});
+    choices.push_back({engine_request(chat->options, encoded->ids, i, *replica, *constraint), reply});
   ReplyContext context = reply_context("chatcmpl-", chat->options, responder);
   context.prompt_tokens = static_cast<int64_t>(encoded->ids.size());
   auto listener =
@@ -105,6 +107,8 @@ Api::Refusal Api::start_completions(const http::Request& request, const Responde
   if (!replica) return api_error(replica.error());
 
   const GenerationOptions& options = completion->options;
+  const auto constraint = constraint_of(options);
+  if (!constraint) return api_error(constraint.error());
   ReplyContext context = reply_context("cmpl-", options, responder);
   context.num_choices = options.num_choices * static_cast<int>(completion->prompts.size());
   std::vector<ChoiceInput> choices;
@@ -119,7 +123,7 @@ Api::Refusal Api::start_completions(const http::Request& request, const Responde
     if (auto refusal = check_length(ids.size(), options, "prompt")) return refusal;
     context.prompt_tokens += static_cast<int64_t>(ids.size());
     for (int i = 0; i < options.num_choices; ++i) {
-      choices.push_back({engine_request(options, ids, i, *replica),
+      choices.push_back({engine_request(options, ids, i, *replica, *constraint),
                          {.stop = options.stop, .min_tokens = options.min_tokens}});
       if (completion->echo)
         echoes.push_back(text ? *text : context_.chat.tokenizer().decode(ids, SpecialTokens::kSkip));
@@ -182,6 +186,23 @@ Api::Refusal Api::answer_detokenize(const http::Request& request, http::Responde
   return std::nullopt;
 }
 
+Result<ConstraintMaker> Api::constraint_of(const GenerationOptions& options) const {
+  if (!options.form) return ConstraintMaker();
+  auto form = context_.grammars.compile(*options.form);
+  if (!form) return form.error();
+  return ConstraintMaker([form = std::move(*form)] { return form.start({}); });
+}
+
+Result<ConstraintMaker> Api::constraint_of(const ChatRequest& chat, const EncodedChat& encoded) const {
+  auto wanted = wanted_form(chat, context_.chat, encoded);
+  if (!wanted) return wanted.error();
+  if (!*wanted) return ConstraintMaker();
+  auto form = context_.grammars.compile((*wanted)->form);
+  if (!form) return form.error();
+  return ConstraintMaker(
+      [form = std::move(*form), openings = std::move((*wanted)->openings)] { return form.start(openings); });
+}
+
 Api::Refusal Api::check_model(const std::optional<std::string>& name) const {
   if (!name || *name == context_.model_name) return std::nullopt;
   return ApiError{.status = 404,
@@ -209,7 +230,8 @@ Api::Refusal Api::check_length(size_t prompt_length, const GenerationOptions& op
 // max_tokens is an upper bound: what does not fit into the context any more ends with finish_reason "length"
 // as well.
 runtime::Request Api::engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
-                                     int choice_idx, std::optional<int> replica) const {
+                                     int choice_idx, std::optional<int> replica,
+                                     const ConstraintMaker& constraint) const {
   const int room = context_.engine.model().context_length - static_cast<int>(prompt.size());
   runtime::Request request{.prompt = std::move(prompt), .sampling = options.sampling};
   request.sampling.seed = seed_of_choice(options.sampling.seed, choice_idx);
@@ -219,6 +241,7 @@ runtime::Request Api::engine_request(const GenerationOptions& options, std::vect
   request.ignore_eos = options.ignore_eos;
   request.num_top_logprobs = options.num_top_logprobs;
   request.replica = replica;
+  if (constraint) request.constraint = constraint();
   return request;
 }
 

@@ -3,6 +3,7 @@
 // method runs on a worker's thread and answers through the responder, at once or later.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,19 +11,25 @@
 
 #include "lockstep/runtime/engine.h"
 #include "lockstep/serving/chat.h"
+#include "lockstep/serving/constraints/grammar_compiler.h"
 #include "lockstep/serving/generation.h"
 #include "lockstep/serving/http/http.h"
 #include "lockstep/serving/openai/api_error.h"
 #include "lockstep/serving/openai/chat_reply.h"
+#include "lockstep/serving/openai/chat_request.h"
 #include "lockstep/serving/openai/generation_options.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "lockstep/serving/task_queue.h"
 
 namespace lockstep::serving::openai {
 
+// Makes the constraint of one choice; null where there is none.
+using ConstraintMaker = std::function<std::shared_ptr<runtime::TokenConstraint>()>;
+
 struct ApiContext {
   runtime::Engine& engine;
   const ChatModel& chat;
+  const constraints::GrammarCompiler& grammars;
   ServingMetrics& metrics;
   std::shared_ptr<TaskQueue> replies;  // of one thread, see generation.h
   std::string model_name;              // as the API calls it
@@ -54,10 +61,14 @@ class Api {
   Refusal answer_tokenize(const http::Request& request, http::Responder& responder) const;
   Refusal answer_detokenize(const http::Request& request, http::Responder& responder) const;
 
+  // What an answer's text must be; none where it may be anything.
+  Result<ConstraintMaker> constraint_of(const ChatRequest& chat, const EncodedChat& encoded) const;
+  Result<ConstraintMaker> constraint_of(const GenerationOptions& options) const;
   Refusal check_model(const std::optional<std::string>& name) const;
   Refusal check_length(size_t prompt_length, const GenerationOptions& options, std::string_view field) const;
   runtime::Request engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
-                                  int choice_idx, std::optional<int> replica) const;
+                                  int choice_idx, std::optional<int> replica,
+                                  const ConstraintMaker& constraint) const;
   ReplyContext reply_context(std::string_view id_prefix, const GenerationOptions& options,
                              Responder responder) const;
   void start(const std::string& endpoint, const Responder& responder, std::vector<ChoiceInput> choices,

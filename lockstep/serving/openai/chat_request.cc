@@ -65,20 +65,6 @@ void read_logprobs(Fields& fields, GenerationOptions& options) {
   if (wanted) options.num_top_logprobs = static_cast<int>(top.value_or(0));
 }
 
-void read_response_format(Fields& fields) {
-  const Json* format = fields.object("response_format");
-  if (format == nullptr) return;
-  Fields inner(*format, "response_format");
-  const auto type = inner.text("type");
-  if (inner.ok() && !type) inner.refuse("type", "is missing; it must be \"text\"");
-  if (type && (*type == "json_object" || *type == "json_schema"))
-    inner.refuse("type", fmt::format("is \"{}\": answers cannot be constrained to JSON yet; give \"text\" "
-                                     "and ask for JSON in a message",
-                                     *type));
-  if (type && *type != "text") inner.refuse("type", fmt::format("is \"{}\"; it must be \"text\"", *type));
-  if (!inner.ok()) fields.complain(inner.status().error());
-}
-
 }  // namespace
 
 Result<ChatRequest> read_chat_request(const Json& body, const runtime::ModelInfo& model) {
@@ -88,7 +74,6 @@ Result<ChatRequest> read_chat_request(const Json& body, const runtime::ModelInfo
   request.options = read_generation_options(fields, model);
   read_limits(fields, request.options);
   read_logprobs(fields, request.options);
-  read_response_format(fields);
   refuse_unsupported(fields);
   if (!fields.ok()) return fields.status().error();
   return request;

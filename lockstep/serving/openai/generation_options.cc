@@ -1,11 +1,11 @@
 #include "lockstep/serving/openai/generation_options.h"
 
-#include <array>
 #include <charconv>
 #include <limits>
 #include <utility>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/serving/openai/output_forms.h"
 
 namespace lockstep::serving::openai {
 namespace {
@@ -113,6 +113,7 @@ GenerationOptions read_generation_options(Fields& fields, const runtime::ModelIn
   if (const auto tokens = fields.integer("min_tokens", 0, kMaxInt))
     options.min_tokens = static_cast<int>(*tokens);
   options.ignore_eos = fields.flag("ignore_eos").value_or(false);
+  options.form = read_output_form(fields);
   fields.text("user");
   fields.object("metadata");
   return options;
@@ -124,12 +125,6 @@ std::optional<uint64_t> seed_of_choice(std::optional<uint64_t> seed, int choice_
 }
 
 void refuse_unsupported(Fields& fields) {
-  static constexpr std::array kConstraints = {
-      "guided_json",        "guided_regex", "guided_choice", "guided_grammar", "guided_options",
-      "structured_outputs", "regex",        "ebnf",          "json_schema",    "grammar"};
-  for (const char* key : kConstraints)
-    if (fields.has(key))
-      fields.refuse(key, "is not supported: answers cannot be constrained to a grammar yet; leave it out");
   if (fields.has("audio")) fields.refuse("audio", "is not supported: this server answers in text only");
   if (fields.has("web_search_options"))
     fields.refuse("web_search_options", "is not supported: this server searches nothing");

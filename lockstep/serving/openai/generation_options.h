@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/runtime/engine.h"
+#include "lockstep/serving/constraints/grammar_compiler.h"
 #include "lockstep/serving/openai/fields.h"
 
 namespace lockstep::serving::openai {
@@ -26,6 +27,7 @@ struct GenerationOptions {
   int num_top_logprobs = -1;  // as runtime::Request; each API reads its own fields
   bool stream = false;
   bool include_usage = false;
+  std::optional<constraints::OutputForm> form;  // what the answer's text must be
 };
 
 // Where the request says nothing the model's own defaults hold. Complaints go to `fields`.
@@ -34,7 +36,7 @@ GenerationOptions read_generation_options(Fields& fields, const runtime::ModelIn
 // Choice `choice_idx` of a request with this seed draws with its own seed; choice 0 with the request's.
 std::optional<uint64_t> seed_of_choice(std::optional<uint64_t> seed, int choice_idx);
 
-// Refuses by name what would change the answer and is not there: grammars, audio, ...
+// Refuses by name what would change the answer and is not there: audio, web search, ...
 void refuse_unsupported(Fields& fields);
 
 }  // namespace lockstep::serving::openai

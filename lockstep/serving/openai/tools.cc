@@ -1,6 +1,7 @@
 #include "lockstep/serving/openai/tools.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -59,24 +60,75 @@ std::string check_tool(Fields& tool) {
   return name.value_or("");
 }
 
-// True when the model may call; complaints go to `fields`.
-bool may_call(Fields& fields, bool has_tools) {
-  const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr || *choice == "auto" || *choice == "none")
-    return choice == nullptr || *choice == "auto";
-  if (choice->is_object() || *choice == "required") {
-    if (!has_tools) {
-      fields.refuse("tool_choice", "may be given only together with 'tools'");
-    } else {
-      fields.refuse(
-          "tool_choice",
-          "cannot be honoured: a call cannot be forced yet; give \"auto\" and ask for the call in a message");
-    }
-  } else {
-    fields.refuse("tool_choice",
-                  "must be \"none\", \"auto\", \"required\" or an object that names a function");
+const Json* find_tool(const Json& tools, const std::string& name) {
+  for (const Json& tool : tools)
+    if (tool["function"]["name"] == name) return &tool;
+  return nullptr;
+}
+
+// The tool that {"type": "function", "function": {"name"}} names; null when it is wrong, which goes to
+// `choice`.
+const Json* read_named(Fields& choice, const Json& tools) {
+  const Json* function = choice.object("function");
+  std::optional<std::string> name;
+  if (function != nullptr) {
+    Fields inner(*function, choice.path_of("function"));
+    name = inner.text("name");
+    if (!inner.ok()) choice.complain(inner.status().error());
   }
-  return false;
+  if (!name && choice.ok()) choice.refuse("function.name", "is missing");
+  const Json* tool = name ? find_tool(tools, *name) : nullptr;
+  if (name && tool == nullptr)
+    choice.refuse("function.name",
+                  fmt::format("is \"{}\", which is none of the {} tools", *name, tools.size()));
+  return tool;
+}
+
+void read_allowed(Fields& choice, const Json& tools, ToolOptions& options) {
+  const Json* declared = choice.object("allowed_tools");
+  if (declared == nullptr) return choice.refuse("allowed_tools", "is missing");
+  Fields allowed(*declared, choice.path_of("allowed_tools"));
+  const auto mode = allowed.text("mode");
+  if (allowed.ok() && mode != "auto" && mode != "required")
+    allowed.refuse("mode", "must be \"auto\" or \"required\"");
+  const Json* names = allowed.array("tools");
+  if (allowed.ok() && (names == nullptr || names->empty()))
+    allowed.refuse("tools", "must hold one tool or more");
+  for (size_t i = 0; names != nullptr && i < names->size() && allowed.ok(); ++i) {
+    Fields entry((*names)[i], fmt::format("{}[{}]", allowed.path_of("tools"), i));
+    if (const Json* tool = read_named(entry, tools)) options.callable.push_back(*tool);
+    if (!entry.ok()) allowed.complain(entry.status().error());
+  }
+  if (!allowed.ok()) return choice.complain(allowed.status().error());
+  if (mode == "required") options.demand = ToolOptions::Demand::kMustCall;
+}
+
+// What may and what must be called; `tools` were checked. Complaints go to `fields`.
+void read_choice(Fields& fields, const Json& tools, ToolOptions& options) {
+  const Json* value = fields.find("tool_choice");
+  if (value == nullptr || *value == "auto" || *value == "none") {
+    if (value == nullptr || *value == "auto") options.tools = tools;
+    return;
+  }
+  if (!value->is_object() && *value != "required")
+    return fields.refuse("tool_choice",
+                         "must be \"none\", \"auto\", \"required\" or an object that names a function");
+  if (tools.is_null()) return fields.refuse("tool_choice", "may be given only together with 'tools'");
+  options.tools = tools;
+  options.demand = ToolOptions::Demand::kMustCall;
+  if (*value == "required") return;
+  Fields choice(*value, "tool_choice");
+  const auto type = choice.text("type");
+  if (type == "function") {
+    if (const Json* tool = read_named(choice, tools)) options.callable = Json::array({*tool});
+    options.one_call_at_most = true;
+  } else if (type == "allowed_tools") {
+    options.demand = ToolOptions::Demand::kMayCall;
+    read_allowed(choice, tools, options);
+  } else if (choice.ok()) {
+    choice.refuse("type", "must be \"function\" or \"allowed_tools\"");
+  }
+  if (!choice.ok()) fields.complain(choice.status().error());
 }
 
 }  // namespace
@@ -99,7 +151,7 @@ ToolOptions read_tools(Fields& fields) {
   }
   const bool has_tools = tools != nullptr && !tools->empty();
   options.one_call_at_most = !fields.flag("parallel_tool_calls").value_or(true);
-  if (may_call(fields, has_tools) && has_tools) options.tools = *tools;
+  if (fields.ok()) read_choice(fields, has_tools ? *tools : Json(), options);
   return options;
 }
 

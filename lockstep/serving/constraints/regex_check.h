@@ -1,0 +1,14 @@
+#pragma once
+// Refuses by name what a pattern may hold and the grammar library would read otherwise or pass over.
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/check.h"
+
+namespace lockstep::serving::constraints {
+
+// Supported: literals, ., classes, \d \w \s and their negations, groups, alternatives, quantifiers, and ^ and
+// $ at the pattern's ends.
+Status check_regex(std::string_view pattern, const std::string& field);
+
+}  // namespace lockstep::serving::constraints

@@ -1,0 +1,320 @@
+#include "lockstep/serving/constraints/schema_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/serving/constraints/regex_check.h"
+
+namespace lockstep::serving::constraints {
+namespace {
+
+constexpr int kMaxDepth = 32;
+constexpr int64_t kMaxCount = 4096;  // of items and characters
+constexpr int64_t kMaxInteger = int64_t{1} << 53;
+
+// Say something to people, not about values.
+const std::set<std::string_view> kAnnotations = {
+    "title",      "description", "default",   "examples", "$schema",     "$id",   "$comment",
+    "deprecated", "readOnly",    "writeOnly", "$defs",    "definitions", "strict"};
+const std::set<std::string_view> kTypes = {"string", "number", "integer", "boolean",
+                                           "null",   "object", "array"};
+// What is asserted of values of one type.
+const std::set<std::string_view> kOfObjects = {"properties", "required", "additionalProperties"};
+const std::set<std::string_view> kOfArrays = {"items", "prefixItems", "minItems", "maxItems"};
+const std::set<std::string_view> kOfStrings = {"minLength", "maxLength", "pattern", "format"};
+const std::set<std::string_view> kOfNumbers = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
+const std::set<std::string_view> kFormats = {"date", "time", "date-time", "uuid", "ipv4"};
+
+class Checker {
+ public:
+  Checker(const Json& root, const std::string& field) : root_(root), field_(field) {}
+
+  Json check(const Json& schema, const std::string& path, int depth) {
+    if (failed()) return {};
+    if (depth > kMaxDepth) return refuse(path, fmt::format("is nested deeper than {} levels", kMaxDepth));
+    if (schema.is_boolean())
+      return schema.get<bool>() ? Json::object() : refuse(path, "is false, which no value can fulfil");
+    if (!schema.is_object()) return refuse(path, fmt::format("is {}, not a schema", schema.type_name()));
+    Json out = Json::object();
+    std::vector<std::string> asserted;
+    for (const auto& [key, value] : schema.items())
+      if (!kAnnotations.contains(key)) asserted.push_back(key);
+    for (const char* definitions : {"$defs", "definitions"})
+      if (const auto found = schema.find(definitions); found != schema.end())
+        out[definitions] = check_all(*found, path + "." + definitions, depth);
+    for (const auto& [key, check_one] : {std::pair("$ref", &Checker::check_reference),
+                                         {"const", &Checker::check_const},
+                                         {"enum", &Checker::check_enum},
+                                         {"anyOf", &Checker::check_any_of},
+                                         {"oneOf", &Checker::check_one_of},
+                                         {"allOf", &Checker::check_all_of}}) {
+      if (!schema.contains(key)) continue;
+      (this->*check_one)(schema, path, depth, out);
+      return only_beside(schema, asserted, key, path) ? out : Json();
+    }
+    check_typed(schema, asserted, path, depth, out);
+    return out;
+  }
+
+  bool failed() const { return !error_.message.empty(); }
+  const Error& error() const { return error_; }
+
+ private:
+  Json refuse(const std::string& path, const std::string& what) {
+    const std::string place = path.empty() ? field_ : field_ + path;
+    if (!failed()) error_ = invalid_argument(place, "'{}' {}", place, what);
+    return {};
+  }
+
+  Json check_all(const Json& schemas, const std::string& path, int depth) {
+    Json out = Json::object();
+    if (!schemas.is_object())
+      return refuse(path, fmt::format("is {}, not an object of schemas", schemas.type_name()));
+    for (const auto& [name, schema] : schemas.items())
+      out[name] = check(schema, path + "." + name, depth + 1);
+    return out;
+  }
+
+  // The library reads these keywords alone: another beside them would not be enforced.
+  bool only_beside(const Json& schema, const std::vector<std::string>& asserted, std::string_view keyword,
+                   const std::string& path) {
+    for (const std::string& key : asserted) {
+      const bool fits = key == keyword || (key == "type" && (keyword == "const" || keyword == "enum") &&
+                                           values_are_of_type(schema, keyword));
+      if (!fits) refuse(path + "." + key, fmt::format("beside '{}' is not supported", keyword));
+    }
+    return !failed();
+  }
+
+  static bool is_of(const Json& value, std::string_view type) {
+    if (type == "integer") return value.is_number_integer();
+    if (type == "number") return value.is_number();
+    return type == value.type_name();
+  }
+
+  static bool values_are_of_type(const Json& schema, std::string_view keyword) {
+    const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
+    const Json values = keyword == "enum" ? schema["enum"] : Json::array({schema["const"]});
+    return std::all_of(values.begin(), values.end(), [&](const Json& value) {
+      return std::any_of(types.begin(), types.end(), [&](const Json& type) {
+        return type.is_string() && is_of(value, type.get_ref<const std::string&>());
+      });
+    });
+  }
+
+  void check_reference(const Json& schema, const std::string& path, int /*depth*/, Json& out) {
+    const Json& reference = schema["$ref"];
+    if (!reference.is_string()) return void(refuse(path + ".$ref", "must be text"));
+    const auto& text = reference.get_ref<const std::string&>();
+    const bool is_pointer = text == "#" || text.starts_with("#/$defs/") || text.starts_with("#/definitions/");
+    const bool is_plain = text.find_first_of("~%") == std::string::npos;
+    if (!is_pointer || !is_plain || (text != "#" && !root_.contains(Json::json_pointer(text.substr(1)))))
+      return void(refuse(path + ".$ref",
+                         fmt::format("is \"{}\": it must be \"#\" or name an entry of the root's $defs",
+                                     text.substr(0, 100))));
+    out["$ref"] = text;
+  }
+  void check_const(const Json& schema, const std::string& /*path*/, int /*depth*/, Json& out) {
+    out["const"] = schema["const"];
+  }
+  void check_enum(const Json& schema, const std::string& path, int /*depth*/, Json& out) {
+    if (!schema["enum"].is_array() || schema["enum"].empty())
+      return void(refuse(path + ".enum", "must be an array of one or more values"));
+    out["enum"] = schema["enum"];
+  }
+  void check_alternatives(const Json& schema, const char* keyword, const std::string& path, int depth,
+                          Json& out) {
+    const Json& options = schema[keyword];
+    if (!options.is_array() || options.empty())
+      return void(refuse(path + "." + keyword, "must be an array of one or more schemas"));
+    for (size_t i = 0; i < options.size(); ++i)
+      out["anyOf"].push_back(check(options[i], fmt::format("{}.{}[{}]", path, keyword, i), depth + 1));
+  }
+  void check_any_of(const Json& schema, const std::string& path, int depth, Json& out) {
+    check_alternatives(schema, "anyOf", path, depth, out);
+  }
+  void check_one_of(const Json& schema, const std::string& path, int depth, Json& out) {
+    check_alternatives(schema, "oneOf", path, depth, out);
+    if (failed()) return;
+    std::set<std::string> types;
+    for (const Json& option : schema["oneOf"]) {
+      const auto type = option.is_object() ? option.find("type") : option.end();
+      const bool is_named = option.is_object() && type != option.end() && type->is_string();
+      std::string name = is_named ? type->get<std::string>() : "";
+      if (name == "integer") name = "number";
+      if (name.empty() || !types.insert(name).second)
+        return void(
+            refuse(path + ".oneOf", "is supported only where the schemas have different types; use anyOf"));
+    }
+  }
+  void check_all_of(const Json& schema, const std::string& path, int depth, Json& out) {
+    if (!schema["allOf"].is_array() || schema["allOf"].size() != 1)
+      return void(refuse(path + ".allOf", "is supported only with one schema in it"));
+    out = check(schema["allOf"][0], path + ".allOf[0]", depth + 1);
+  }
+
+  std::vector<std::string> types_of(const Json& schema, const std::vector<std::string>& asserted,
+                                    const std::string& path) {
+    std::vector<std::string> types;
+    const auto found = schema.find("type");
+    if (found != schema.end()) {
+      for (const Json& type : found->is_array() ? *found : Json::array({*found})) {
+        if (!type.is_string() || !kTypes.contains(type.get_ref<const std::string&>()))
+          return refuse(path + ".type", fmt::format("is {}, not the name of a type", to_text(type))), types;
+        types.push_back(type.get<std::string>());
+      }
+      if (types.empty()) refuse(path + ".type", "names 0 types");
+      return types;
+    }
+    // A keyword about one type says nothing of others; that it be of the type is less, not more.
+    for (const auto& [keywords, type] : {std::pair(&kOfObjects, "object"),
+                                         {&kOfArrays, "array"},
+                                         {&kOfStrings, "string"},
+                                         {&kOfNumbers, "number"}})
+      if (std::any_of(asserted.begin(), asserted.end(),
+                      [&](const std::string& key) { return keywords->contains(key); }))
+        types.emplace_back(type);
+    if (types.size() > 1) refuse(path, "has keywords of several types and no 'type'");
+    return types;
+  }
+
+  void check_typed(const Json& schema, const std::vector<std::string>& asserted, const std::string& path,
+                   int depth, Json& out) {
+    const std::vector<std::string> types = types_of(schema, asserted, path);
+    if (failed()) return;
+    const auto has = [&](const char* type) {
+      return std::find(types.begin(), types.end(), type) != types.end();
+    };
+    for (const std::string& key : asserted) {
+      const bool is_known = key == "type" || kOfObjects.contains(key) || kOfArrays.contains(key) ||
+                            kOfStrings.contains(key) || kOfNumbers.contains(key);
+      if (!is_known) return void(refuse(path + "." + key, "is not supported: it would not be enforced"));
+    }
+    if (types.size() == 1) {
+      out["type"] = types[0];
+    } else if (!types.empty()) {
+      out["type"] = types;
+    }
+    if (has("object")) check_object(schema, path, depth, out);
+    if (has("array")) check_array(schema, path, depth, out);
+    if (has("string")) check_string(schema, path, out);
+    if (has("integer") || has("number")) check_number(schema, path, out);
+  }
+
+  void check_object(const Json& schema, const std::string& path, int depth, Json& out) {
+    const Json properties = schema.value("properties", Json::object());
+    const Json required = schema.value("required", Json::array());
+    const Json additional = schema.value("additionalProperties", Json(true));
+    Json checked = check_all(properties, path + ".properties", depth);
+    Json others = Json(false);
+    if (additional != false) others = check(additional, path + ".additionalProperties", depth + 1);
+    if (!required.is_array()) return void(refuse(path + ".required", "must be an array of names"));
+    for (const Json& name : required) {
+      if (!name.is_string()) return void(refuse(path + ".required", "must be an array of names"));
+      const auto& key = name.get_ref<const std::string&>();
+      if (checked.contains(key)) continue;
+      if (others == false)
+        return void(
+            refuse(path + ".required", fmt::format("names \"{}\", which additionalProperties forbids", key)));
+      checked[key] = others;
+    }
+    if (failed()) return;
+    // A further key could be a second one of the same name: objects with properties have no others.
+    const bool is_map = checked.empty();
+    if (!is_map) out["properties"] = std::move(checked);
+    if (!required.empty()) out["required"] = required;
+    out["additionalProperties"] = is_map ? others : Json(false);
+  }
+
+  void check_array(const Json& schema, const std::string& path, int depth, Json& out) {
+    if (const auto prefix = schema.find("prefixItems"); prefix != schema.end()) {
+      if (!prefix->is_array()) return void(refuse(path + ".prefixItems", "must be an array of schemas"));
+      for (size_t i = 0; i < prefix->size(); ++i)
+        out["prefixItems"].push_back(
+            check((*prefix)[i], fmt::format("{}.prefixItems[{}]", path, i), depth + 1));
+    }
+    if (const auto items = schema.find("items"); items != schema.end()) {
+      if (items->is_array()) return void(refuse(path + ".items", "is an array: give prefixItems"));
+      out["items"] = *items == false ? Json(false) : check(*items, path + ".items", depth + 1);
+    }
+    copy_counts(schema, {"minItems", "maxItems"}, path, out);
+  }
+
+  void check_string(const Json& schema, const std::string& path, Json& out) {
+    const bool has_counts = schema.contains("minLength") || schema.contains("maxLength");
+    const int num_ways =
+        (schema.contains("pattern") ? 1 : 0) + (schema.contains("format") ? 1 : 0) + (has_counts ? 1 : 0);
+    if (num_ways > 1)
+      return void(refuse(path, "has more than one of pattern, format and a length: give one"));
+    copy_counts(schema, {"minLength", "maxLength"}, path, out);
+    for (const char* key : {"pattern", "format"}) {
+      const auto found = schema.find(key);
+      if (found == schema.end()) continue;
+      if (!found->is_string()) return void(refuse(path + "." + key, "must be text"));
+      out[key] = *found;
+    }
+    if (out.contains("pattern"))
+      if (const Status checked =
+              check_regex(out["pattern"].get_ref<const std::string&>(), field_ + path + ".pattern");
+          !checked && !failed())
+        error_ = checked.error();
+    if (out.contains("format") && !kFormats.contains(out["format"].get_ref<const std::string&>()))
+      refuse(path + ".format", fmt::format("is {}: supported are date, time, date-time, uuid and ipv4",
+                                           to_text(out["format"])));
+  }
+
+  void check_number(const Json& schema, const std::string& path, Json& out) {
+    for (const std::string_view key : kOfNumbers) {
+      const auto found = schema.find(key);
+      if (found == schema.end()) continue;
+      const std::string place = fmt::format("{}.{}", path, key);
+      if (!found->is_number() || !std::isfinite(found->get<double>()))
+        return void(refuse(place, "must be a number"));
+      if (std::abs(found->get<double>()) > static_cast<double>(kMaxInteger))
+        return void(refuse(place, fmt::format("is beyond {} in size", kMaxInteger)));
+      out[std::string(key)] = *found;
+    }
+  }
+
+  void copy_counts(const Json& schema, std::initializer_list<const char*> keys, const std::string& path,
+                   Json& out) {
+    int64_t least = 0;
+    for (const char* key : keys) {  // the minimum first
+      const auto found = schema.find(key);
+      if (found == schema.end()) continue;
+      const std::string place = path + "." + key;
+      const bool is_count = found->is_number_integer() && found->get<int64_t>() >= 0;
+      if (!is_count) return void(refuse(place, "must be a whole number of 0 or more"));
+      const int64_t count = found->get<int64_t>();
+      if (count > kMaxCount)
+        return void(refuse(place, fmt::format("is {}: supported are up to {}", count, kMaxCount)));
+      if (count < least)
+        return void(refuse(place, fmt::format("is {}, less than the least of {}", count, least)));
+      least = count;
+      out[key] = count;
+    }
+  }
+
+  const Json& root_;
+  const std::string& field_;
+  Error error_;
+};
+
+}  // namespace
+
+Result<Json> enforceable_schema(const Json& schema, const std::string& field) {
+  if (const size_t size = to_text(schema).size(); size > kMaxSchemaBytes)
+    return invalid_argument(field, "'{}' has {} bytes, more than the limit of {}", field, size,
+                            kMaxSchemaBytes);
+  Checker checker(schema, field);
+  Json out = checker.check(schema, "", 0);
+  if (checker.failed()) return checker.error();
+  return out;
+}
+
+}  // namespace lockstep::serving::constraints

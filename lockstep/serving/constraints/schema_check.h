@@ -1,0 +1,17 @@
+#pragma once
+// Makes of a client's JSON schema one that the grammar library enforces to the letter, or refuses it: a
+// keyword that would not be enforced is named, never passed over. The schema that comes out may allow less
+// (an object with properties gets no others unless it must), never more.
+#include <string>
+
+#include "lockstep/base/check.h"
+#include "lockstep/base/json.h"
+
+namespace lockstep::serving::constraints {
+
+inline constexpr size_t kMaxSchemaBytes = size_t{64} << 10;
+
+// `field` is how errors name the schema: "response_format.json_schema.schema".
+Result<Json> enforceable_schema(const Json& schema, const std::string& field);
+
+}  // namespace lockstep::serving::constraints

@@ -1,0 +1,131 @@
+// Which schemas are enforced, which are refused and by what name.
+#include "lockstep/serving/constraints/schema_check.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/serving/constraints/regex_check.h"
+
+namespace lockstep::serving::constraints {
+namespace {
+
+Json parsed(const std::string& text) { return parse_json(text).value(); }
+
+std::string refusal(const std::string& schema) {
+  const auto checked = enforceable_schema(parsed(schema), "s");
+  return checked.ok() ? "" : checked.error().message;
+}
+
+Json made(const std::string& schema) {
+  const auto checked = enforceable_schema(parsed(schema), "s");
+  EXPECT_TRUE(checked.ok()) << checked.error().message;
+  return checked.ok() ? *checked : Json();
+}
+
+TEST(SchemaCheck, KeepsWhatIsEnforced) {
+  for (
+      const char* const schema :
+      {R"({"type":"string","minLength":1,"maxLength":5})", R"({"type":"string","pattern":"^[a-z]+$"})",
+       R"({"type":"integer","minimum":0,"exclusiveMaximum":10})", R"({"enum":["a",1,null]})",
+       R"({"const":{"a":1}})",
+       R"({"type":"array","prefixItems":[{"type":"null"}],"items":{"type":"string"},"minItems":1,"maxItems":3})",
+       R"({"type":["string","null"]})", R"({"anyOf":[{"type":"string"},{"type":"null"}]})",
+       R"({"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false})"})
+    EXPECT_EQ(made(schema), parsed(schema));
+}
+
+TEST(SchemaCheck, ObjectsWithPropertiesGetNoOthers) {
+  EXPECT_EQ(made(R"({"type":"object","properties":{"a":{}},"additionalProperties":{"type":"string"}})"),
+            parsed(R"({"type":"object","properties":{"a":{}},"additionalProperties":false})"));
+  EXPECT_EQ(made(R"({"type":"object","additionalProperties":{"type":"string"}})"),
+            parsed(R"({"type":"object","additionalProperties":{"type":"string"}})"));
+  EXPECT_EQ(
+      made(R"({"type":"object","required":["b"],"additionalProperties":{"type":"null"}})"),
+      parsed(
+          R"({"type":"object","properties":{"b":{"type":"null"}},"required":["b"],"additionalProperties":false})"));
+}
+
+TEST(SchemaCheck, DropsWhatAssertsNothing) {
+  EXPECT_EQ(made(R"({"$schema":"x","title":"t","description":"d","default":1,"type":"null"})"),
+            parsed(R"({"type":"null"})"));
+  EXPECT_EQ(made("true"), Json::object());
+  EXPECT_EQ(made(R"({"properties":{}})")["type"], "object");
+  EXPECT_EQ(made(R"({"minLength":2})")["type"], "string");
+}
+
+TEST(SchemaCheck, FollowsReferencesOfTheRoot) {
+  const std::string tree =
+      R"({"$defs":{"n":{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}}}},)"
+      R"("$ref":"#/$defs/n"})";
+  EXPECT_EQ(made(tree)["$ref"], "#/$defs/n");
+  EXPECT_EQ(refusal(R"({"$ref":"#/$defs/absent"})"),
+            "'s.$ref' is \"#/$defs/absent\": it must be \"#\" or name an entry of the root's $defs");
+  EXPECT_NE(refusal(R"({"$ref":"https://example.org/schema"})"), "");
+}
+
+TEST(SchemaCheck, NamesWhatWouldNotBeEnforced) {
+  const std::string what = " is not supported: it would not be enforced";
+  EXPECT_EQ(refusal(R"({"type":"array","uniqueItems":true})"), "'s.uniqueItems'" + what);
+  EXPECT_EQ(refusal(R"({"type":"object","properties":{"a":{"type":"array","contains":{}}}})"),
+            "'s.properties.a.contains'" + what);
+  for (const char* const keyword :
+       {"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties",
+        "propertyNames", "minProperties", "maxProperties", "multipleOf", "unevaluatedProperties",
+        "minContains", "contentEncoding", "x"})
+    EXPECT_EQ(refusal(fmt::format(R"({{"type":"object","{}":1}})", keyword)),
+              fmt::format("'s.{}'{}", keyword, what));
+  EXPECT_EQ(refusal(R"({"anyOf":[{"type":"null"}],"type":"null"})"),
+            "'s.type' beside 'anyOf' is not supported");
+  EXPECT_EQ(refusal(R"({"enum":["a"],"type":"integer"})"), "'s.type' beside 'enum' is not supported");
+  EXPECT_EQ(refusal(R"({"allOf":[{},{}]})"), "'s.allOf' is supported only with one schema in it");
+  EXPECT_EQ(refusal(R"({"oneOf":[{"type":"string"},{"type":"string"}]})"),
+            "'s.oneOf' is supported only where the schemas have different types; use anyOf");
+  EXPECT_EQ(refusal(R"({"oneOf":[{"type":"string"},{"type":"null"}]})"), "");
+  EXPECT_EQ(refusal(R"({"type":"string","format":"uri"})"),
+            "'s.format' is \"uri\": supported are date, time, date-time, uuid and ipv4");
+  EXPECT_EQ(refusal(R"({"type":"string","pattern":"a","minLength":1})"),
+            "'s' has more than one of pattern, format and a length: give one");
+}
+
+TEST(SchemaCheck, NamesWhatIsNoSchema) {
+  EXPECT_EQ(refusal("3"), "'s' is number, not a schema");
+  EXPECT_EQ(refusal("false"), "'s' is false, which no value can fulfil");
+  EXPECT_EQ(refusal(R"({"type":"text"})"), "'s.type' is \"text\", not the name of a type");
+  EXPECT_EQ(refusal(R"({"type":"array","items":[{}]})"), "'s.items' is an array: give prefixItems");
+  EXPECT_EQ(refusal(R"({"type":"array","minItems":3,"maxItems":2})"),
+            "'s.maxItems' is 2, less than the least of 3");
+  EXPECT_EQ(refusal(R"({"type":"array","maxItems":5000})"), "'s.maxItems' is 5000: supported are up to 4096");
+  EXPECT_EQ(refusal(R"({"type":"array","maxItems":-1})"), "'s.maxItems' must be a whole number of 0 or more");
+  EXPECT_EQ(refusal(R"({"type":"object","required":["a"],"additionalProperties":false})"),
+            "'s.required' names \"a\", which additionalProperties forbids");
+  EXPECT_EQ(refusal(R"({"enum":[]})"), "'s.enum' must be an array of one or more values");
+  std::string deep = "{}";
+  for (int i = 0; i < 40; ++i) deep = R"({"type":"array","items":)" + deep + "}";
+  EXPECT_NE(refusal(deep).find("is nested deeper than 32 levels"), std::string::npos);
+  EXPECT_NE(refusal(R"({"description":")" + std::string(70'000, 'x') + R"("})")
+                .find("more than the limit of 65536"),
+            std::string::npos);
+}
+
+TEST(RegexCheck, NamesWhatIsReadOtherwise) {
+  const auto said = [](std::string_view pattern) {
+    const Status checked = check_regex(pattern, "regex");
+    return checked.ok() ? "" : checked.error().message;
+  };
+  for (const char* const pattern :
+       {"", "a", "^a$", "[^a-z]+", "(?:a|b){2,3}", "\\d+\\.\\w*", "[]]", "[\\]x]", "a+?"})
+    EXPECT_EQ(said(pattern), pattern == std::string("[]]")
+                                 ? "'regex' holds an empty class at byte 0, which is not supported"
+                                 : "")
+        << pattern;
+  EXPECT_EQ(said("a^b"), "'regex' holds ^ that is not at the start at byte 1, which is not supported");
+  EXPECT_EQ(said("a$b"), "'regex' holds $ that is not at the end at byte 1, which is not supported");
+  EXPECT_EQ(said("(?=a)"),
+            "'regex' holds a group that is neither plain nor (?: at byte 0, which is not supported");
+  EXPECT_EQ(said("(a)\\1"), "'regex' holds this escape at byte 4, which is not supported");
+  EXPECT_EQ(said("\\bx"), "'regex' holds this escape at byte 1, which is not supported");
+  EXPECT_EQ(said("a{1,5000}"), "'regex' holds a count above 4096 at byte 1, which is not supported");
+  EXPECT_EQ(said("[a"), "'regex' holds a class without its ] at byte 2, which is not supported");
+}
+
+}  // namespace
+}  // namespace lockstep::serving::constraints
