@@ -90,6 +90,10 @@ class ApiServer::Impl {
                  api(&openai::Api::chat_completions)});
     router_.add(
         {"POST", "/v1/completions", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::completions)});
+    router_.add({"POST", "/generate", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::generate)});
+    router_.add(
+        {"GET", "/get_server_info", Access::kNeedsKey, RunsOn::kIoThread,
+         [this](const auto& request, const auto& responder) { pages_.server_info(request, responder); }});
     router_.add({"GET", "/v1/models", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::list_models)});
     router_.add({"GET", "/v1/models/", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::show_model)});
     router_.add({"POST", "/tokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::tokenize)});

@@ -86,6 +86,18 @@ void StatusPages::metrics(const http::Request& /*request*/, const Responder& res
   responder->send({.content_type = std::string(metrics::kContentType), .body = metrics_.text()});
 }
 
+void StatusPages::server_info(const http::Request& /*request*/, const Responder& responder) const {
+  const runtime::ModelInfo& model = engine_.model();
+  const runtime::EngineStats stats = engine_.stats();
+  responder->send({.body = to_text({{"model_path", model.directory},
+                                    {"tokenizer_path", model.directory},
+                                    {"served_model_name", model_name_},
+                                    {"context_length", model.context_length},
+                                    {"tp_size", stats.num_ranks},
+                                    {"dp_size", stats.replicas.size()},
+                                    {"status", engine_.health().serving ? "ready" : "unavailable"}})});
+}
+
 void StatusPages::plan(const http::Request& request, const Responder& responder) const {
   if (wants_json(request.query)) return responder->send({.body = to_text(engine_.plan_json())});
   responder->send({.content_type = "text/html; charset=utf-8",

@@ -1,5 +1,5 @@
 #pragma once
-// What the server says about itself: /health, /live, /metrics and /plan.
+// What the server says about itself: /health, /live, /metrics, /plan and /get_server_info.
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -37,6 +37,8 @@ class StatusPages {
   // On one thread only: it keeps the samples of the rate.
   void live(const http::Request& request, const Responder& responder);
   void metrics(const http::Request& request, const Responder& responder) const;
+  // SGLang's words for what the engine is.
+  void server_info(const http::Request& request, const Responder& responder) const;
   void plan(const http::Request& request, const Responder& responder) const;
 
  private:

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lockstep_server import LockstepServer  # noqa: E402
@@ -207,6 +209,86 @@ class Tools(Server):
         self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
 
 
+class Forms(Server):
+    """Answers of a given form, whatever the model would rather say."""
+
+    SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 99},
+                                               "sure": {"enum": ["yes", "no"]}}, "required": ["sum", "sure"], "additionalProperties": False}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        try:
+            cls.client.completions.create(model=MODEL, prompt="a", max_tokens=1, extra_body={"regex": "a"})
+        except openai.BadRequestError as refused:
+            cls.tearDownClass()
+            if "made without xgrammar" in str(refused):
+                raise unittest.SkipTest("this build has no grammar library") from None
+            raise
+
+    def json_schema(self, schema):
+        return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+    def check(self, text):
+        value = json.loads(text)
+        self.assertEqual(sorted(value), ["sum", "sure"])
+        self.assertIn(value["sum"], range(100))
+        self.assertIn(value["sure"], ("yes", "no"))
+
+    def test_json_of_a_schema_behind_free_reasoning(self):
+        choice = self.chat(user("What is 12 + 30?"), response_format=self.json_schema(self.SCHEMA)).choices[0]
+        self.assertEqual((choice.message.reasoning_content, choice.finish_reason), ("12 + 30 = 42", "stop"))
+        self.check(choice.message.content)
+
+    def test_json_whatever_is_drawn(self):
+        for seed in range(8):
+            choice = self.chat(user("Hello"), response_format=self.json_schema(self.SCHEMA), temperature=2, seed=seed, max_tokens=300,
+                               extra_body=PLAIN).choices[0]
+            if choice.finish_reason == "stop":
+                self.check(choice.message.content)
+
+    def test_a_stream_is_the_whole(self):
+        options = {"response_format": self.json_schema(self.SCHEMA), "extra_body": PLAIN}
+        whole = self.chat(user("What is 1 + 2?"), **options).choices[0].message.content
+        pieces = [c.choices[0].delta.content or "" for c in self.chat(user("What is 1 + 2?"), stream=True, **options) if c.choices]
+        self.assertEqual("".join(pieces), whole)
+
+    def test_choices_and_patterns(self):
+        for form, good in (({"guided_choice": ["red", "blue"]}, ("red", "blue")), ({"regex": "[ab]{3}"}, "aaa aab aba abb baa bab bba bbb".split()),
+                           ({"ebnf": 'root ::= "x" | "y"'}, ("x", "y"))):
+            self.assertIn(self.chat(user("Hello"), extra_body=PLAIN | form).choices[0].message.content, good)
+            self.assertIn(self.client.completions.create(model=MODEL, prompt="7", extra_body=form).choices[0].text, good)
+
+    def test_calls_that_must_be_made(self):
+        tool = {"type": "function", "function": {"name": "report", "strict": True, "parameters": self.SCHEMA}}
+        for choice in ("required", {"type": "function", "function": {"name": "report"}}):
+            answer = self.chat(user("What is 12 + 30?"), tools=[CALCULATOR, tool], tool_choice=choice, max_tokens=300,
+                               parallel_tool_calls=False).choices[0]
+            self.assertEqual(answer.finish_reason, "tool_calls")
+            self.assertIsNone(answer.message.content)
+            for call in answer.message.tool_calls:
+                self.assertIn(call.function.name, ("report", "calculator") if choice == "required" else ("report",))
+                if call.function.name == "report":
+                    self.check(call.function.arguments)
+
+    def test_a_strict_tool_may_be_left_alone_or_called(self):
+        tool = json.loads(json.dumps(CALCULATOR))
+        tool["function"]["strict"] = True
+        answer = self.chat(user("What is 925 - 715?"), tools=[tool]).choices[0]
+        self.assertEqual(json.loads(answer.message.tool_calls[0].function.arguments), {"expression": "925 - 715"})
+        self.assertEqual(self.chat(user("Hello"), tools=[tool]).choices[0].finish_reason, "stop")
+
+    def test_what_would_not_be_enforced_is_refused(self):
+        for options, param in (
+                ({"response_format": self.json_schema({"type": "array", "uniqueItems": True})}, "response_format.json_schema.schema.uniqueItems"),
+                ({"extra_body": {"regex": "(?=a)b"}}, "regex"), ({"extra_body": {"ebnf": "root ::= ("}}, "ebnf"),
+                ({"response_format": {"type": "json_object"}, "tools": [CALCULATOR]}, "response_format"),
+                ({"extra_body": {"regex": "a", "ignore_eos": True}}, "ignore_eos")):
+            with self.subTest(options=options), self.assertRaises(openai.BadRequestError) as caught:
+                self.chat(user("Hello"), **options)
+            self.assertEqual(caught.exception.param, param)
+
+
 class Completions(Server):
     def complete(self, prompt, **options):
         return self.client.completions.create(model=MODEL, prompt=prompt, temperature=0, **options)
@@ -238,6 +320,53 @@ class Completions(Server):
         (model,) = self.client.models.list().data
         self.assertEqual((model.id, model.object), (MODEL, "model"))
         self.assertEqual(self.client.models.retrieve(MODEL), model)
+
+
+class Native(Server):
+    """SGLang's /generate gives what completions give."""
+
+    def complete(self, prompt, **options):
+        return self.client.completions.create(model=MODEL, prompt=prompt, temperature=0, max_tokens=12, **options).choices
+
+    def generate(self, **body):
+        return self.server.post("/generate", {"sampling_params": {"temperature": 0, "max_new_tokens": 12}} | body)
+
+    def test_text_ids_and_lists(self):
+        (whole,) = self.complete("7 + 5 =")
+        one = self.generate(text="7 + 5 =", rid="mine")
+        ids = self.server.post("/tokenize", {"prompt": "7 + 5 ="})["tokens"]
+        self.assertEqual((one["text"], one["meta_info"]["id"], one["meta_info"]["prompt_tokens"]), (whole.text, "mine", len(ids)))
+        self.assertEqual(one["meta_info"]["finish_reason"]["type"], whole.finish_reason)
+        self.assertEqual(self.generate(input_ids=ids)["text"], whole.text)
+        both = self.generate(text=["7 + 5 =", "Hello"])
+        self.assertEqual([answer["text"] for answer in both], [whole.text, self.complete("Hello")[0].text])
+
+    def test_events_hold_the_text_so_far(self):
+        whole = self.generate(text="7 + 5 =")
+        body = json.dumps({"text": "7 + 5 =", "stream": True, "sampling_params": {"temperature": 0, "max_new_tokens": 12}})
+        request = urllib.request.Request(self.server.url + "/generate", body.encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as reply:
+            events = [line[6:] for line in reply.read().decode().splitlines() if line]
+        self.assertEqual(events.pop(), "[DONE]")
+        texts = [json.loads(event)["text"] for event in events]
+        self.assertEqual(texts, sorted(texts, key=len))
+        self.assertEqual((texts[-1], json.loads(events[-1])["meta_info"]["finish_reason"]), (whole["text"], whole["meta_info"]["finish_reason"]))
+
+    def test_errors_name_the_clients_field(self):
+        for body, param in (({}, "text"), ({"text": "a", "input_ids": [1]}, "text"), ({"text": 5}, "text"), ({"input_ids": [-1]}, "input_ids[0]"),
+                            ({"text": "a", "sampling_params": {"temperature": 9}}, "sampling_params.temperature"),
+                            ({"text": "a", "sampling_params": {"max_new_tokens": "x"}}, "sampling_params.max_new_tokens"),
+                            ({"text": "a", "sampling_params": {"new": 1}}, "sampling_params.new"),
+                            ({"text": "a", "return_logprob": True}, "return_logprob")):
+            request = urllib.request.Request(self.server.url + "/generate", json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with self.subTest(body=body), self.assertRaises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request)
+            self.assertEqual((caught.exception.code, json.load(caught.exception)["error"]["param"]), (400, param))
+
+    def test_server_info(self):
+        with urllib.request.urlopen(self.server.url + "/get_server_info") as reply:
+            info = json.load(reply)
+        self.assertEqual((info["served_model_name"], info["status"], info["context_length"]), (MODEL, "ready", 4096))
 
 
 class Errors(Server):

@@ -8,6 +8,7 @@
 #include "lockstep/serving/openai/chat_form.h"
 #include "lockstep/serving/openai/completion_reply.h"
 #include "lockstep/serving/openai/completion_request.h"
+#include "lockstep/serving/openai/native.h"
 #include "lockstep/serving/router.h"
 
 namespace lockstep::serving::openai {
@@ -44,6 +45,10 @@ void Api::chat_completions(const http::Request& request, const Responder& respon
 
 void Api::completions(const http::Request& request, const Responder& responder) const {
   refuse(request, *responder, start_completions(request, responder));
+}
+
+void Api::generate(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, start_generate(request, responder));
 }
 
 void Api::tokenize(const http::Request& request, const Responder& responder) const {
@@ -103,17 +108,40 @@ Api::Refusal Api::start_completions(const http::Request& request, const Responde
   const auto completion = read_completion_request(*body, context_.engine.model());
   if (!completion) return api_error(completion.error());
   if (auto refusal = check_model(completion->model)) return refusal;
+  return continue_prompts(request, responder, *completion, received, [&](PromptReply reply) {
+    return completion->options.stream
+               ? make_completion_stream(std::move(reply.context), std::move(reply.echoes))
+               : make_completion_answer(std::move(reply.context), std::move(reply.echoes));
+  });
+}
+
+Api::Refusal Api::start_generate(const http::Request& request, const Responder& responder) const {
+  const auto received = Clock::now();
+  const auto body = read_body(request);
+  if (!body) return api_error(body.error());
+  const auto native = read_native_request(*body, context_.engine.model());
+  if (!native) return api_error(native.error());
+  return continue_prompts(request, responder, native->completion, received, [&](PromptReply reply) {
+    if (!native->id.empty()) reply.context.head.id = native->id;
+    return native->completion.options.stream
+               ? make_native_stream(std::move(reply.context), std::move(reply.prompt_tokens))
+               : make_native_answer(std::move(reply.context), std::move(reply.prompt_tokens),
+                                    native->answers);
+  });
+}
+
+Api::Refusal Api::continue_prompts(const http::Request& request, const Responder& responder,
+                                   const CompletionRequest& completion, Clock::time_point received,
+                                   const MakeListener& make_listener) const {
   const auto replica = read_replica(request, context_.engine.stats().replicas.size());
   if (!replica) return api_error(replica.error());
-
-  const GenerationOptions& options = completion->options;
+  const GenerationOptions& options = completion.options;
   const auto constraint = constraint_of(options);
   if (!constraint) return api_error(constraint.error());
-  ReplyContext context = reply_context("cmpl-", options, responder);
-  context.num_choices = options.num_choices * static_cast<int>(completion->prompts.size());
+  PromptReply reply{.context = reply_context("cmpl-", options, responder)};
+  reply.context.num_choices = options.num_choices * static_cast<int>(completion.prompts.size());
   std::vector<ChoiceInput> choices;
-  std::vector<std::string> echoes;
-  for (const Prompt& prompt : completion->prompts) {
+  for (const Prompt& prompt : completion.prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
     const std::vector<int32_t> ids =
         text ? context_.chat.encode_prompt(*text) : std::get<std::vector<int32_t>>(prompt);
@@ -121,17 +149,16 @@ Api::Refusal Api::start_completions(const http::Request& request, const Responde
       return ApiError{.message = "'prompt' is empty, and this model's tokenizer puts nothing before it",
                       .param = "prompt"};
     if (auto refusal = check_length(ids.size(), options, "prompt")) return refusal;
-    context.prompt_tokens += static_cast<int64_t>(ids.size());
+    reply.context.prompt_tokens += static_cast<int64_t>(ids.size());
     for (int i = 0; i < options.num_choices; ++i) {
       choices.push_back({engine_request(options, ids, i, *replica, *constraint),
                          {.stop = options.stop, .min_tokens = options.min_tokens}});
-      if (completion->echo)
-        echoes.push_back(text ? *text : context_.chat.tokenizer().decode(ids, SpecialTokens::kSkip));
+      reply.prompt_tokens.push_back(static_cast<int64_t>(ids.size()));
+      if (completion.echo)
+        reply.echoes.push_back(text ? *text : context_.chat.tokenizer().decode(ids, SpecialTokens::kSkip));
     }
   }
-  auto listener = options.stream ? make_completion_stream(std::move(context), std::move(echoes))
-                                 : make_completion_answer(std::move(context), std::move(echoes));
-  start(request.target, responder, std::move(choices), std::move(listener), received);
+  start(request.target, responder, std::move(choices), make_listener(std::move(reply)), received);
   return std::nullopt;
 }
 

@@ -17,6 +17,7 @@
 #include "lockstep/serving/openai/api_error.h"
 #include "lockstep/serving/openai/chat_reply.h"
 #include "lockstep/serving/openai/chat_request.h"
+#include "lockstep/serving/openai/completion_request.h"
 #include "lockstep/serving/openai/generation_options.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "lockstep/serving/task_queue.h"
@@ -46,6 +47,7 @@ class Api {
 
   void chat_completions(const http::Request& request, const Responder& responder) const;
   void completions(const http::Request& request, const Responder& responder) const;
+  void generate(const http::Request& request, const Responder& responder) const;  // SGLang's
   void list_models(const http::Request& request, const Responder& responder) const;
   void show_model(const http::Request& request, const Responder& responder) const;
   void tokenize(const http::Request& request, const Responder& responder) const;
@@ -58,6 +60,18 @@ class Api {
 
   Refusal start_chat(const http::Request& request, const Responder& responder) const;
   Refusal start_completions(const http::Request& request, const Responder& responder) const;
+  Refusal start_generate(const http::Request& request, const Responder& responder) const;
+
+  // What an answer to prompts is made from.
+  struct PromptReply {
+    ReplyContext context;
+    std::vector<std::string> echoes;     // of each choice, where prompts are repeated
+    std::vector<int64_t> prompt_tokens;  // of each choice
+  };
+  using MakeListener = std::function<std::unique_ptr<GenerationListener>(PromptReply reply)>;
+  Refusal continue_prompts(const http::Request& request, const Responder& responder,
+                           const CompletionRequest& completion, Clock::time_point received,
+                           const MakeListener& make_listener) const;
   Refusal answer_tokenize(const http::Request& request, http::Responder& responder) const;
   Refusal answer_detokenize(const http::Request& request, http::Responder& responder) const;
 
