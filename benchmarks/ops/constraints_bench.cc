@@ -12,6 +12,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/serving/constraints/grammar_compiler.h"
 #include "lockstep/serving/constraints/schema_check.h"
+#include "lockstep/serving/tokenizer/decoder.h"
 #include "tests/source_dir.h"
 
 namespace {
@@ -57,7 +58,8 @@ void along_a_text(benchmark::State& state, const Tokenizer& tokenizer) {
 
 void add(const fs::path& folder) {
   auto loaded = Tokenizer::load(folder);
-  if (!loaded) return;
+  // Where a text's first token has a space of its own, a form cannot begin with that token.
+  if (!loaded || loaded->decode_rule().num_stripped > 0) return;
   const auto tokenizer = std::make_shared<Tokenizer>(std::move(*loaded));
   benchmark::RegisterBenchmark(("constrained/" + folder.filename().string()).c_str(),
                                [tokenizer](benchmark::State& state) { along_a_text(state, *tokenizer); });

@@ -83,9 +83,9 @@ Json random_object(Random& random, int depth) {
   const std::vector<std::string> names = {"a", "b", "name", "x y", "\"q\"", "é"};
   for (const std::string& name : names)
     if (random() % 3 == 0) schema["properties"][name] = random_schema(random, depth - 1);
-  if (schema.contains("properties"))
-    for (const auto& [name, property] : schema["properties"].items())
-      if (random() % 2 == 0) schema["required"].push_back(name);
+  for (const std::string& name : names)
+    if (schema.contains("properties") && schema["properties"].contains(name) && random() % 2 == 0)
+      schema["required"].push_back(name);
   if (random() % 3 == 0)
     schema["additionalProperties"] = random() % 2 == 0 ? Json(false) : random_schema(random, depth - 1);
   return schema;
@@ -266,7 +266,14 @@ TEST_F(Constrained, RegexesAndGrammarsHoldForTheWholeOutput) {
   const auto output = walk(form, random);
   ASSERT_TRUE(output.has_value());
   EXPECT_TRUE(std::regex_match(text_of(*output), std::regex("a*cb*"))) << text_of(*output);
-  EXPECT_FALSE(compiler_->compile({OutputForm::Kind::kGrammar, "root ::= (", "ebnf"}).ok());
+  const auto wrong = compiler_->compile({OutputForm::Kind::kGrammar, "root ::= (", "ebnf"});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_TRUE(wrong.error().message.starts_with("'ebnf' cannot be enforced: EBNF parser error"))
+      << wrong.error().message;
+  const auto empty = compiler_->compile({OutputForm::Kind::kGrammar, "root ::= root", "ebnf"});
+  ASSERT_FALSE(empty.ok());
+  EXPECT_EQ(empty.error().message,
+            fmt::format("'ebnf' allows no output: none of {} tokens may begin it", info_.vocab));
   EXPECT_EQ(compiler_->compile({OutputForm::Kind::kRegex, "(?!a)b", "regex"}).error().field, "regex");
 }
 
@@ -333,7 +340,7 @@ TEST_F(Constrained, RequiredCallsReadBackAsCalls) {
         EXPECT_EQ(call.num_ends, 1) << text;
         const Json arguments = *parse_json(call.arguments);
         const Json schema = call.name == "f" ? tools[0]["function"]["parameters"] : Json{{"type", "object"}};
-        EXPECT_TRUE(fulfils(arguments, schema)) << text;
+        EXPECT_TRUE(fulfils(arguments, schema)) << call.arguments << " of " << to_text(Json(text));
       }
     }
   }

@@ -25,7 +25,7 @@ TEST(SchemaCheck, KeepsWhatIsEnforced) {
   for (
       const char* const schema :
       {R"({"type":"string","minLength":1,"maxLength":5})", R"({"type":"string","pattern":"^[a-z]+$"})",
-       R"({"type":"integer","minimum":0,"exclusiveMaximum":10})", R"({"enum":["a",1,null]})",
+       R"({"type":"integer","exclusiveMaximum":10,"minimum":0})", R"({"enum":["a",1,null]})",
        R"({"const":{"a":1}})",
        R"({"type":"array","prefixItems":[{"type":"null"}],"items":{"type":"string"},"minItems":1,"maxItems":3})",
        R"({"type":["string","null"]})", R"({"anyOf":[{"type":"string"},{"type":"null"}]})",
@@ -60,6 +60,21 @@ TEST(SchemaCheck, FollowsReferencesOfTheRoot) {
   EXPECT_EQ(refusal(R"({"$ref":"#/$defs/absent"})"),
             "'s.$ref' is \"#/$defs/absent\": it must be \"#\" or name an entry of the root's $defs");
   EXPECT_NE(refusal(R"({"$ref":"https://example.org/schema"})"), "");
+}
+
+TEST(SchemaCheck, AReferenceMustConsumeSomething) {
+  const std::string what = "leads back to itself without a value in between";
+  EXPECT_EQ(refusal(R"({"$ref":"#"})"), "'s.$ref' " + what);
+  EXPECT_EQ(
+      refusal(
+          R"({"$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},"b":{"$ref":"#/$defs/a"}},"type":"null"})"),
+      "'s.$defs.a.anyOf[1].$ref' " + what);
+  EXPECT_EQ(refusal(R"({"type":"array","items":{"$ref":"#"}})"), "");
+}
+
+TEST(SchemaCheck, OneSchemaOfAllOfStandsForIt) {
+  EXPECT_EQ(made(R"({"$defs":{"n":{"type":"null"}},"allOf":[{"$ref":"#/$defs/n"}]})"),
+            parsed(R"({"$defs":{"n":{"type":"null"}},"$ref":"#/$defs/n"})"));
 }
 
 TEST(SchemaCheck, NamesWhatWouldNotBeEnforced) {

@@ -110,7 +110,7 @@ TEST(Normalizer, RefusesOtherKindsByName) {
   ASSERT_FALSE(lowercase.ok());
   EXPECT_EQ(lowercase.error().message,
             "normalizer.normalizers[1]: the normalizer \"Lowercase\" is not supported (supported: NFC, NFD, "
-            "NFKC, NFKD, Sequence)");
+            "NFKC, NFKD, Prepend, Replace, Strip, Sequence)");
   EXPECT_FALSE(Normalizer::read({{"type", "Sequence"}}, "normalizer").ok());
   EXPECT_FALSE(Normalizer::read(3, "normalizer").ok());
   EXPECT_FALSE(Normalizer::read({{"type", ""}}, "normalizer").ok());

@@ -82,6 +82,20 @@ TEST(FunctionCalls, StringsAreRawTextOverSeveralLines) {
   EXPECT_EQ(parse_json(reply.calls[0].arguments).value()["s"], "\nif a < b:\n  \"x\"\n");
 }
 
+TEST(FunctionCalls, SpaceAroundOneOfAFewValuesIsLayout) {
+  const Json tools =
+      *parse_json(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+    "properties": {"e": {"enum": ["a", " b", 3]}}}}}])");
+  for (const auto& [text, value] :
+       {std::pair("\n a\n\n", "\"a\""), {" b", "\" b\""}, {"  3 ", "3"}, {" c ", "\" c \""}}) {
+    const Reply reply =
+        read_in_every_way(tagged("<function=f><parameter=e>" + std::string(text) + "</parameter></function>"),
+                          {.tools = tool_parsing::Format::kTagged, .tool_definitions = tools});
+    ASSERT_EQ(reply.calls.size(), 1U);
+    EXPECT_EQ(reply.calls[0].arguments, "{\"e\": " + std::string(value) + "}");
+  }
+}
+
 TEST(FunctionCalls, ValuesThatDoNotFitTheirTypeStayStrings) {
   const Reply reply = read_calls(tagged("<function=f>\n<parameter=i>\ntwelve\n</parameter>\n</function>"));
   EXPECT_EQ(reply.calls, (std::vector<Call>{{"f", R"({"i": "twelve"})", 1}}));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/serving/constraints/regex_check.h"
+#include "lockstep/serving/constraints/schema_check.h"
 
 #ifdef LOCKSTEP_HAS_XGRAMMAR
 #include <xgrammar/xgrammar.h>
@@ -23,6 +24,15 @@ constexpr int kMaxNewlines = 3;  // tokens of line feeds between an opening and 
 void set_bit(std::span<uint32_t> words, int32_t id, uint32_t bit) {
   uint32_t& word = words[static_cast<size_t>(id) / 32];
   word = (word & ~(uint32_t{1} << (id % 32))) | bit << (id % 32);
+}
+
+// Without the time and the place in the library's source that it puts in front.
+std::string complaint(std::string_view said) {
+  constexpr std::string_view kSource = ".cc:";
+  if (const size_t source = said.find(kSource); source != std::string_view::npos)
+    said.remove_prefix(std::min(said.find(": ", source), said.size() - 2) + 2);
+  const size_t end = said.find_last_not_of('\n');
+  return std::string(said.substr(0, std::min(end + 1, kMaxComplaintBytes)));
 }
 
 bool is_line_feeds(std::string_view bytes) {
@@ -145,7 +155,7 @@ struct GrammarCompiler::Impl {
     switch (form.kind) {
       case OutputForm::Kind::kJsonSchema:
         return compiler->CompileJSONSchema(form.text, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                           /*strict_mode=*/false, /*max_whitespace_cnt=*/8);
+                                           /*strict_mode=*/false, kMaxWhitespace);
       case OutputForm::Kind::kRegex:
         return compiler->CompileRegex(form.text);
       case OutputForm::Kind::kGrammar:
@@ -180,14 +190,19 @@ Result<CompiledForm> GrammarCompiler::compile(const OutputForm& form) const {
     if (Status checked = check_regex(form.text, form.field); !checked) return checked.error();
   try {
     std::call_once(impl_->once, [&] { impl_->make_compiler(); });
-    return CompiledForm(
+    const CompiledForm compiled(
         std::make_shared<const CompiledForm::Impl>(CompiledForm::Impl{.tokenizer = &impl_->tokenizer,
                                                                       .eos_ids = impl_->eos_ids,
                                                                       .line_feed_ids = impl_->line_feed_ids,
                                                                       .grammar = impl_->compile(form)}));
+    std::vector<uint32_t> words(static_cast<size_t>(impl_->vocab + 31) / 32);
+    compiled.start({})->allow(words);
+    if (std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; }))
+      return invalid_argument(form.field, "'{}' allows no output: none of {} tokens may begin it", form.field,
+                              impl_->vocab);
+    return compiled;
   } catch (const std::exception& failure) {
-    return invalid_argument(form.field, "'{}' cannot be enforced: {}", form.field,
-                            std::string(failure.what()).substr(0, kMaxComplaintBytes));
+    return invalid_argument(form.field, "'{}' cannot be enforced: {}", form.field, complaint(failure.what()));
   }
 }
 

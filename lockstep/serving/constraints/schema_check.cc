@@ -117,7 +117,33 @@ class Checker {
       return void(refuse(path + ".$ref",
                          fmt::format("is \"{}\": it must be \"#\" or name an entry of the root's $defs",
                                      text.substr(0, 100))));
+    std::set<std::string> open, seen;
+    if (leads_back(schema, open, seen))
+      return void(refuse(path + ".$ref", "leads back to itself without a value in between"));
     out["$ref"] = text;
+  }
+
+  // Whether following references and choices, and nothing that a value consists of, comes to an open one
+  // again. The references were checked, or are when their turn comes.
+  bool leads_back(const Json& schema, std::set<std::string>& open, std::set<std::string>& seen) const {
+    if (!schema.is_object()) return false;
+    if (const auto found = schema.find("$ref"); found != schema.end() && found->is_string()) {
+      const auto& text = found->get_ref<const std::string&>();
+      const bool is_root = text == "#";
+      const bool is_pointer = text.starts_with("#/") && text.find_first_of("~%") == std::string::npos;
+      if (!is_root && !(is_pointer && root_.contains(Json::json_pointer(text.substr(1))))) return false;
+      if (!seen.insert(text).second) return open.contains(text);
+      open.insert(text);
+      const bool found_itself =
+          leads_back(is_root ? root_ : root_[Json::json_pointer(text.substr(1))], open, seen);
+      open.erase(text);
+      return found_itself;
+    }
+    for (const char* keyword : {"anyOf", "oneOf", "allOf"})
+      if (const auto options = schema.find(keyword); options != schema.end() && options->is_array())
+        for (const Json& option : *options)
+          if (leads_back(option, open, seen)) return true;
+    return false;
   }
   void check_const(const Json& schema, const std::string& /*path*/, int /*depth*/, Json& out) {
     out["const"] = schema["const"];
@@ -155,7 +181,8 @@ class Checker {
   void check_all_of(const Json& schema, const std::string& path, int depth, Json& out) {
     if (!schema["allOf"].is_array() || schema["allOf"].size() != 1)
       return void(refuse(path + ".allOf", "is supported only with one schema in it"));
-    out = check(schema["allOf"][0], path + ".allOf[0]", depth + 1);
+    const Json only = check(schema["allOf"][0], path + ".allOf[0]", depth + 1);
+    if (only.is_object()) out.update(only);
   }
 
   std::vector<std::string> types_of(const Json& schema, const std::vector<std::string>& asserted,

@@ -10,6 +10,8 @@
 namespace lockstep::serving::constraints {
 
 inline constexpr size_t kMaxSchemaBytes = size_t{64} << 10;
+// Between two tokens of JSON: enough to indent, and a bound for models that would not stop.
+inline constexpr int kMaxWhitespace = 12;
 
 // `field` is how errors name the schema: "response_format.json_schema.schema".
 Result<Json> enforceable_schema(const Json& schema, const std::string& field);

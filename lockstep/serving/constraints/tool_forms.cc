@@ -166,8 +166,10 @@ Result<Json> one_call(const Json& tools, const CallStyle& style, const CallFrame
     prefix.replace(prefix.find("NAME"), 4, tools[i]["function"]["name"].get<std::string>());
     Json parts = Json::array();
     add_text(std::string_view(prefix).substr(begun.size()), style, parts);
-    parts.push_back(
-        {{"type", "json_schema"}, {"json_schema", std::move(*schema)}, {"style", frame.arguments}});
+    Json arguments = {
+        {"type", "json_schema"}, {"json_schema", std::move(*schema)}, {"style", frame.arguments}};
+    arguments["max_whitespace_cnt"] = kMaxWhitespace;
+    parts.push_back(std::move(arguments));
     add_text(frame.suffix, style, parts);
     choices.push_back(sequence_of(std::move(parts)));
   }

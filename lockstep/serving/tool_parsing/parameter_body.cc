@@ -51,6 +51,16 @@ bool contains(const std::vector<std::string>& types, std::string_view type) {
 
 // The text of a value as the JSON that the schema asks for; a string where it fits nothing else.
 std::string to_json(std::string text, const Json& schema) {
+  if (const Json& values = member(schema, "enum"); values.is_array()) {
+    // Space around one of the values is the model's layout, unless it is the value's own.
+    const std::string_view bare = trimmed(text);
+    for (const std::string_view candidate : {std::string_view(text), bare})
+      for (const Json& value : values)
+        if (value.is_string() && value.get_ref<const std::string&>() == candidate) return to_text(value);
+    for (const Json& value : values)
+      if (const auto parsed = parse_json(bare); parsed && !value.is_string() && *parsed == value)
+        return std::string(bare);
+  }
   const std::vector<std::string> types = types_of(schema);
   if (!types.empty() && !contains(types, "string")) {
     const std::string_view bare = trimmed(text);
