@@ -97,6 +97,12 @@ TEST(SchemaCheck, NamesWhatWouldNotBeEnforced) {
   EXPECT_EQ(refusal(R"({"oneOf":[{"type":"string"},{"type":"null"}]})"), "");
   EXPECT_EQ(refusal(R"({"type":"string","format":"uri"})"),
             "'s.format' is \"uri\": supported are date, time, date-time, uuid and ipv4");
+  for (const char* const pattern : {R"(a\"b)", R"(é)", R"(\\n)", R"(\\\\)", R"(\\x41)"})
+    EXPECT_NE(refusal(fmt::format(R"({{"type":"string","pattern":"{}"}})", pattern))
+                  .find("'s.pattern' holds a quote"),
+              std::string::npos)
+        << pattern;
+  EXPECT_EQ(refusal(R"({"type":"string","pattern":"a\\.b\\d"})"), "");
   EXPECT_EQ(refusal(R"({"type":"string","pattern":"a","minLength":1})"),
             "'s' has more than one of pattern, format and a length: give one");
 }

@@ -35,6 +35,19 @@ std::string complaint(std::string_view said) {
   return std::string(said.substr(0, std::min(end + 1, kMaxComplaintBytes)));
 }
 
+// JSON has no use for these: in strings they must be escaped, between tokens there are spaces and line feeds.
+bool has_control(std::string_view bytes) {
+  return std::any_of(bytes.begin(), bytes.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r'; });
+}
+
+// Whether arguments or the whole are JSON, and not text in tags, where any character may stand.
+bool is_json(const OutputForm& form) {
+  return form.kind == OutputForm::Kind::kJsonSchema ||
+         (form.kind == OutputForm::Kind::kStructure &&
+          form.text.find(R"("style":"json")") != std::string::npos);
+}
+
 bool is_line_feeds(std::string_view bytes) {
   return !bytes.empty() && bytes.find_first_not_of("\r\n") == std::string_view::npos;
 }
@@ -45,6 +58,7 @@ struct CompiledForm::Impl {
   const Tokenizer* tokenizer;
   std::vector<int32_t> eos_ids;
   std::vector<int32_t> line_feed_ids;
+  std::vector<int32_t> barred_ids;  // of JSON: the library lets some into strings
   xgrammar::CompiledGrammar grammar;
 };
 
@@ -75,6 +89,7 @@ class FormConstraint : public runtime::TokenConstraint {
                   .strides = nullptr,
                   .byte_offset = 0};
     matcher_.FillNextTokenBitmask(&mask);
+    for (const int32_t id : form_->barred_ids) set_bit(words, id, 0);
     if (phase_ == Phase::kLineFeeds)
       for (const int32_t id : form_->line_feed_ids) set_bit(words, id, 1);
   }
@@ -131,7 +146,7 @@ struct GrammarCompiler::Impl {
   const Tokenizer& tokenizer;
   const int vocab;
   const std::vector<int32_t> eos_ids, markers;
-  std::vector<int32_t> line_feed_ids;
+  std::vector<int32_t> line_feed_ids, control_ids;
   std::once_flag once;
   std::optional<xgrammar::GrammarCompiler> compiler;  // made with the first form: it takes time and memory
 
@@ -146,6 +161,7 @@ struct GrammarCompiler::Impl {
       if (is_hidden) continue;  // no text: never allowed
       spellings[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
       if (is_line_feeds(spellings[static_cast<size_t>(id)])) line_feed_ids.push_back(id);
+      if (has_control(spellings[static_cast<size_t>(id)])) control_ids.push_back(id);
     }
     const xgrammar::TokenizerInfo info(spellings, xgrammar::VocabType::RAW, vocab, eos_ids);
     compiler.emplace(info, /*max_threads=*/1, /*cache_enabled=*/true, kMaxCacheBytes);
@@ -174,6 +190,7 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, const runtime::Mode
                      .eos_ids = model.eos_token_ids,
                      .markers = std::move(markers),
                      .line_feed_ids = {},
+                     .control_ids = {},
                      .once = {},
                      .compiler = {}}) {}
 GrammarCompiler::~GrammarCompiler() = default;
@@ -190,11 +207,12 @@ Result<CompiledForm> GrammarCompiler::compile(const OutputForm& form) const {
     if (Status checked = check_regex(form.text, form.field); !checked) return checked.error();
   try {
     std::call_once(impl_->once, [&] { impl_->make_compiler(); });
-    const CompiledForm compiled(
-        std::make_shared<const CompiledForm::Impl>(CompiledForm::Impl{.tokenizer = &impl_->tokenizer,
-                                                                      .eos_ids = impl_->eos_ids,
-                                                                      .line_feed_ids = impl_->line_feed_ids,
-                                                                      .grammar = impl_->compile(form)}));
+    const CompiledForm compiled(std::make_shared<const CompiledForm::Impl>(
+        CompiledForm::Impl{.tokenizer = &impl_->tokenizer,
+                           .eos_ids = impl_->eos_ids,
+                           .line_feed_ids = impl_->line_feed_ids,
+                           .barred_ids = is_json(form) ? impl_->control_ids : std::vector<int32_t>(),
+                           .grammar = impl_->compile(form)}));
     std::vector<uint32_t> words(static_cast<size_t>(impl_->vocab + 31) / 32);
     compiled.start({})->allow(words);
     if (std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; }))

@@ -285,7 +285,8 @@ class Checker {
       if (!found->is_string()) return void(refuse(path + "." + key, "must be text"));
       out[key] = *found;
     }
-    if (out.contains("pattern"))
+    if (out.contains("pattern")) check_pattern(out["pattern"].get_ref<const std::string&>(), path);
+    if (out.contains("pattern") && !failed())
       if (const Status checked =
               check_regex(out["pattern"].get_ref<const std::string&>(), field_ + path + ".pattern");
           !checked && !failed())
@@ -293,6 +294,23 @@ class Checker {
     if (out.contains("format") && !kFormats.contains(out["format"].get_ref<const std::string&>()))
       refuse(path + ".format", fmt::format("is {}: supported are date, time, date-time, uuid and ipv4",
                                            to_text(out["format"])));
+  }
+
+  // What JSON escapes cannot be matched as it is.
+  void check_pattern(const std::string& pattern, const std::string& path) {
+    const bool is_plain =
+        std::all_of(pattern.begin(), pattern.end(), [](char c) { return c >= ' ' && c <= '~' && c != '"'; });
+    bool is_escaped = false;
+    for (size_t i = 0; i + 1 < pattern.size(); ++i) {
+      if (pattern[i] != '\\') continue;
+      is_escaped =
+          is_escaped || std::string_view("\\nrtfv0xu").find(pattern[i + 1]) != std::string_view::npos;
+      ++i;
+    }
+    if (!is_plain || is_escaped)
+      refuse(path + ".pattern",
+             "holds a quote, a backslash, a control character or one that is not ASCII, which is "
+             "not supported");
   }
 
   void check_number(const Json& schema, const std::string& path, Json& out) {
