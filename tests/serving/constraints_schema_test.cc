@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "lockstep/serving/constraints/regex_check.h"
 
 namespace lockstep::serving::constraints {
@@ -42,6 +44,31 @@ TEST(SchemaCheck, ObjectsWithPropertiesGetNoOthers) {
       made(R"({"type":"object","required":["b"],"additionalProperties":{"type":"null"}})"),
       parsed(
           R"({"type":"object","properties":{"b":{"type":"null"}},"required":["b"],"additionalProperties":false})"));
+}
+
+TEST(SchemaCheck, FormatsArePatterns) {
+  const auto matches = [](const std::string& format, const std::string& text) {
+    const Json schema = made(R"({"type":"string","format":")" + format + "\"}");
+    return std::regex_match(text, std::regex(schema["pattern"].get<std::string>()));
+  };
+  for (const auto& [format, text] : {std::pair("date", "2024-02-28"),
+                                     {"date", "1999-12-31"},
+                                     {"time", "23:59:59Z"},
+                                     {"time", "00:00:00.25+05:30"},
+                                     {"date-time", "2024-04-30T10:00:00-01:00"},
+                                     {"uuid", "123e4567-e89b-12d3-a456-426614174000"},
+                                     {"ipv4", "255.0.10.199"}})
+    EXPECT_TRUE(matches(format, text)) << text;
+  for (const auto& [format, text] : {std::pair("date", "2024-02-30"),
+                                     {"date", "2024-04-31"},
+                                     {"date", "2024-13-01"},
+                                     {"time", "24:00:00Z"},
+                                     {"time", "10:00:00"},
+                                     {"ipv4", "01.2.3.4"},
+                                     {"ipv4", "256.1.1.1"},
+                                     {"ipv4", "1.2.3"},
+                                     {"uuid", "123e4567"}})
+    EXPECT_FALSE(matches(format, text)) << text;
 }
 
 TEST(SchemaCheck, DropsWhatAssertsNothing) {

@@ -28,7 +28,22 @@ const std::set<std::string_view> kOfObjects = {"properties", "required", "additi
 const std::set<std::string_view> kOfArrays = {"items", "prefixItems", "minItems", "maxItems"};
 const std::set<std::string_view> kOfStrings = {"minLength", "maxLength", "pattern", "format"};
 const std::set<std::string_view> kOfNumbers = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
-const std::set<std::string_view> kFormats = {"date", "time", "date-time", "uuid", "ipv4"};
+// Formats by name, as patterns: the library's own allow an address 01.2.3.4 and a 30th of February.
+constexpr std::string_view kDate =
+    "[1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
+    "02-(0[1-9]|1[0-9]|2[0-8]))";
+constexpr std::string_view kTime =
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+
+std::string pattern_of_format(std::string_view name) {
+  if (name == "date") return std::string(kDate);
+  if (name == "time") return std::string(kTime);
+  if (name == "date-time") return fmt::format("{}T{}", kDate, kTime);
+  if (name == "uuid") return "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+  if (name == "ipv4") return fmt::format("{0}\\.{0}\\.{0}\\.{0}", kByte);
+  return {};
+}
 
 class Checker {
  public:
@@ -291,9 +306,14 @@ class Checker {
               check_regex(out["pattern"].get_ref<const std::string&>(), field_ + path + ".pattern");
           !checked && !failed())
         error_ = checked.error();
-    if (out.contains("format") && !kFormats.contains(out["format"].get_ref<const std::string&>()))
-      refuse(path + ".format", fmt::format("is {}: supported are date, time, date-time, uuid and ipv4",
-                                           to_text(out["format"])));
+    if (!out.contains("format")) return;
+    std::string pattern = pattern_of_format(out["format"].get_ref<const std::string&>());
+    if (pattern.empty())
+      return void(refuse(
+          path + ".format",
+          fmt::format("is {}: supported are date, time, date-time, uuid and ipv4", to_text(out["format"]))));
+    out.erase("format");
+    out["pattern"] = std::move(pattern);
   }
 
   // What JSON escapes cannot be matched as it is.
