@@ -26,7 +26,7 @@ Json made(const std::string& schema) {
 TEST(SchemaCheck, KeepsWhatIsEnforced) {
   for (
       const char* const schema :
-      {R"({"type":"string","minLength":1,"maxLength":5})", R"({"type":"string","pattern":"^[a-z]+$"})",
+      {R"({"type":"string","minLength":1,"maxLength":5})", R"({"type":"string","pattern":"[a-z]+"})",
        R"({"type":"integer","exclusiveMaximum":10,"minimum":0})", R"({"enum":["a",1,null]})",
        R"({"const":{"a":1}})",
        R"({"type":"array","prefixItems":[{"type":"null"}],"items":{"type":"string"},"minItems":1,"maxItems":3})",
@@ -54,7 +54,7 @@ TEST(SchemaCheck, FormatsArePatterns) {
   for (const auto& [format, text] : {std::pair("date", "2024-02-28"),
                                      {"date", "1999-12-31"},
                                      {"time", "23:59:59Z"},
-                                     {"time", "00:00:00.25+05:30"},
+                                     {"time", "00:00:00+05:30"},
                                      {"date-time", "2024-04-30T10:00:00-01:00"},
                                      {"uuid", "123e4567-e89b-12d3-a456-426614174000"},
                                      {"ipv4", "255.0.10.199"}})
@@ -126,7 +126,7 @@ TEST(SchemaCheck, NamesWhatWouldNotBeEnforced) {
             "'s.format' is \"uri\": supported are date, time, date-time, uuid and ipv4");
   for (const char* const pattern : {R"(a\"b)", R"(é)", R"(\\n)", R"(\\\\)", R"(\\x41)"})
     EXPECT_NE(refusal(fmt::format(R"({{"type":"string","pattern":"{}"}})", pattern))
-                  .find("'s.pattern' holds a quote"),
+                  .find("holds a quote, a backslash"),
               std::string::npos)
         << pattern;
   EXPECT_EQ(refusal(R"({"type":"string","pattern":"a\\.b\\d"})"), "");
@@ -152,6 +152,23 @@ TEST(SchemaCheck, NamesWhatIsNoSchema) {
   EXPECT_NE(refusal(R"({"description":")" + std::string(70'000, 'x') + R"("})")
                 .find("more than the limit of 65536"),
             std::string::npos);
+}
+
+// The library's automaton for strings errs with quantifiers inside of groups: (b[0-9]+)? lets 7 through.
+TEST(RegexCheck, PatternsOfStringsAreOfTheKindThatIsMatchedRight) {
+  const auto made = [](std::string_view pattern) {
+    const auto rewritten = pattern_of_json_string(pattern, "p");
+    return rewritten.ok() ? *rewritten : rewritten.error().message;
+  };
+  EXPECT_EQ(made("^[a-z]{2,3}$"), "[a-z]{2,3}");
+  EXPECT_EQ(made("a?b+?(?:c|d)*"), "a{0,1}b+(?:c|d)*");
+  EXPECT_EQ(made("(\\+1)?[0-9?*]{3}"), "(\\+1){0,1}[0-9?*]{3}");
+  EXPECT_EQ(made("ab|cd"), "ab|cd");
+  EXPECT_EQ(made("(b[0-9]+)?"),
+            "'p' of 10 bytes holds a quantifier inside of a group, which is not supported here");
+  EXPECT_EQ(
+      made("a+|b"),
+      "'p' of 4 bytes holds alternatives and a quantifier outside of a group, which is not supported here");
 }
 
 TEST(RegexCheck, NamesWhatIsReadOtherwise) {

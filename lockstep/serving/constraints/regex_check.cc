@@ -1,5 +1,6 @@
 #include "lockstep/serving/constraints/regex_check.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace lockstep::serving::constraints {
@@ -85,6 +86,91 @@ class RegexCheck {
 };
 
 }  // namespace
+
+namespace {
+
+// Copies a pattern without its anchors, and with {0,1} for ?.
+class JsonStringPattern {
+ public:
+  explicit JsonStringPattern(std::string_view pattern) : pattern_(pattern) {
+    if (pattern_.starts_with('^')) pattern_.remove_prefix(1);
+    if (pattern_.ends_with('$') && !pattern_.ends_with("\\$")) pattern_.remove_suffix(1);
+  }
+
+  // What cannot be; empty when all went well.
+  std::string_view run() {
+    constexpr std::string_view kCharacters =
+        "a quote, a backslash, a control character or one that is not ASCII";
+    if (!std::all_of(pattern_.begin(), pattern_.end(),
+                     [](char c) { return c >= ' ' && c <= '~' && c != '"'; }))
+      return kCharacters;
+    while (at_ < pattern_.size()) {
+      if (pattern_[at_] == '\\' &&
+          std::string_view("\\nrtfv0xu").find(pattern_[at_ + 1]) != std::string_view::npos)
+        return kCharacters;
+      if (is_quantifier() && depth_ > 0) return "a quantifier inside of a group";
+      step();
+    }
+    return has_quantifier_ && has_choice_ ? "alternatives and a quantifier outside of a group" : "";
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  bool is_quantifier() const {
+    return !in_class_ && std::string_view("*+?{").find(pattern_[at_]) != std::string_view::npos;
+  }
+
+  void step() {
+    const char c = pattern_[at_];
+    if (c == '\\') return copy(2);
+    if (in_class_) {
+      in_class_ = c != ']';
+      return copy(1);
+    }
+    if (is_quantifier()) return quantifier();
+    if (c == '(') {
+      ++depth_;
+      return copy(pattern_.substr(at_).starts_with("(?:") ? 3 : 1);
+    }
+    in_class_ = c == '[';
+    if (c == ')') --depth_;
+    if (c == '|' && depth_ == 0) has_choice_ = true;
+    copy(1);
+  }
+
+  // A ? behind it makes it lazy, which is no other language.
+  void quantifier() {
+    has_quantifier_ = true;
+    if (pattern_[at_] == '?') {
+      text_ += "{0,1}";
+      ++at_;
+    } else {
+      copy(pattern_[at_] == '{' ? std::min(pattern_.find('}', at_), pattern_.size() - 1) - at_ + 1 : 1);
+    }
+    if (at_ < pattern_.size() && pattern_[at_] == '?') ++at_;
+  }
+
+  void copy(size_t count) {
+    text_ += pattern_.substr(at_, count);
+    at_ = std::min(at_ + count, pattern_.size());
+  }
+
+  std::string_view pattern_;
+  std::string text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+  bool in_class_ = false, has_choice_ = false, has_quantifier_ = false;
+};
+
+}  // namespace
+
+Result<std::string> pattern_of_json_string(std::string_view pattern, const std::string& field) {
+  JsonStringPattern rewritten(pattern);
+  if (const std::string_view what = rewritten.run(); !what.empty())
+    return invalid_argument(field, "'{}' of {} bytes holds {}, which is not supported here", field,
+                            pattern.size(), what);
+  return rewritten.text();
+}
 
 Status check_regex(std::string_view pattern, const std::string& field) {
   return RegexCheck(pattern, field).run();

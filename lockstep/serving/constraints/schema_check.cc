@@ -30,11 +30,11 @@ const std::set<std::string_view> kOfStrings = {"minLength", "maxLength", "patter
 const std::set<std::string_view> kOfNumbers = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
 // Formats by name, as patterns: the library's own allow an address 01.2.3.4 and a 30th of February.
 constexpr std::string_view kDate =
-    "[1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
+    "[1-9][0-9][0-9][0-9]-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
     "02-(0[1-9]|1[0-9]|2[0-8]))";
 constexpr std::string_view kTime =
-    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
-constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])";
 
 std::string pattern_of_format(std::string_view name) {
   if (name == "date") return std::string(kDate);
@@ -300,12 +300,8 @@ class Checker {
       if (!found->is_string()) return void(refuse(path + "." + key, "must be text"));
       out[key] = *found;
     }
-    if (out.contains("pattern")) check_pattern(out["pattern"].get_ref<const std::string&>(), path);
-    if (out.contains("pattern") && !failed())
-      if (const Status checked =
-              check_regex(out["pattern"].get_ref<const std::string&>(), field_ + path + ".pattern");
-          !checked && !failed())
-        error_ = checked.error();
+    if (out.contains("pattern"))
+      out["pattern"] = enforceable_pattern(out["pattern"].get<std::string>(), path);
     if (!out.contains("format")) return;
     std::string pattern = pattern_of_format(out["format"].get_ref<const std::string&>());
     if (pattern.empty())
@@ -316,21 +312,16 @@ class Checker {
     out["pattern"] = std::move(pattern);
   }
 
-  // What JSON escapes cannot be matched as it is.
-  void check_pattern(const std::string& pattern, const std::string& path) {
-    const bool is_plain =
-        std::all_of(pattern.begin(), pattern.end(), [](char c) { return c >= ' ' && c <= '~' && c != '"'; });
-    bool is_escaped = false;
-    for (size_t i = 0; i + 1 < pattern.size(); ++i) {
-      if (pattern[i] != '\\') continue;
-      is_escaped =
-          is_escaped || std::string_view("\\nrtfv0xu").find(pattern[i + 1]) != std::string_view::npos;
-      ++i;
+  // The pattern as the library matches it to the letter inside of a JSON string.
+  std::string enforceable_pattern(const std::string& pattern, const std::string& path) {
+    const std::string place = field_ + path + ".pattern";
+    if (const Status checked = check_regex(pattern, place); !checked) {
+      if (!failed()) error_ = checked.error();
+      return {};
     }
-    if (!is_plain || is_escaped)
-      refuse(path + ".pattern",
-             "holds a quote, a backslash, a control character or one that is not ASCII, which is "
-             "not supported");
+    auto rewritten = pattern_of_json_string(pattern, place);
+    if (!rewritten && !failed()) error_ = rewritten.error();
+    return rewritten ? *rewritten : std::string();
   }
 
   void check_number(const Json& schema, const std::string& path, Json& out) {
