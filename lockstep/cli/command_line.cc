@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <cstdlib>
 
+#include "lockstep/cli/foreign_flags.h"
 #include "lockstep/serving/reasoning/reasoning_splitter.h"
 #include "lockstep/serving/tool_parsing/tool_parser.h"
 
@@ -36,29 +38,45 @@ CLI::Validator one_of(const std::vector<std::string_view>& names) {
 }
 
 void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
-  app.add_option("--tp-size,--tp", flags.tp_size, "Ranks")->group(kParallel);
-  app.add_option("--dp-size,--dp", flags.dp_size,
+  app.add_option("--tp-size,--tp,--tensor-parallel-size", flags.tp_size, "Ranks")->group(kParallel);
+  app.add_option("--dp-size,--dp,--data-parallel-size", flags.dp_size,
                  "Attention replicas inside --tp-size; needs --enable-dp-attention")
       ->group(kParallel);
   app.add_flag("--enable-dp-attention", flags.enable_dp_attention,
                "Each attention replica keeps its own requests")
       ->group(kParallel);
-  app.add_option("--ep-size,--ep", flags.ep_size, "Expert-parallel width; experts are split over the rest")
+  app.add_option("--ep-size,--ep,--expert-parallel-size", flags.ep_size,
+                 "Expert-parallel width; experts are split over the rest")
       ->group(kParallel);
   app.add_option("--moe-dense-tp-size", flags.moe_dense_tp_size,
                  "Width of dense FFN layers: any divisor of --tp-size")
       ->group(kParallel);
-  app.add_option("--moe-a2a-backend", flags.moe_a2a_backend,
-                 "How rows reach experts: none (gather and reduce) or in_process (dispatch and combine)")
+  app.add_option(
+         "--moe-a2a-backend", flags.moe_a2a_backend,
+         "How rows reach experts: none (gather and reduce), or dispatch and combine: in_process (as many "
+         "slots as rows), in_process_expert_major, in_process_token_major (as many as could come)")
       ->group(kParallel);
   app.add_flag("--enable-dp-lm-head", flags.enable_dp_lm_head,
                "Split the vocabulary over a replica's ranks instead of all")
       ->group(kParallel);
-  app.add_option("--attn-cp-size", flags.attn_cp_size, "Context-parallel attention: 1 only")
+  app.add_option("--attn-cp-size", flags.attn_cp_size,
+                 "Ranks of a replica that share out its rows; heads are split over the others")
       ->group(kParallel);
-  app.add_option("--moe-dp-size", flags.moe_dp_size, "Copies of the experts: 1 only")->group(kParallel);
-  app.add_option("--pp-size", flags.pp_size, "Pipeline stages: 1 only")->group(kParallel);
-  app.add_option("--skip-pass", flags.skip_passes, "Leave out a pass over the plan, by name")
+  app.add_option("--moe-dp-size", flags.moe_dp_size,
+                 "Copies of the experts, each for the rows of its own ranks")
+      ->group(kParallel);
+  app.add_option("--lm-head-tp-size", flags.lm_head_tp_size,
+                 "Over how many ranks the LM head's vocabulary is split: any divisor of --tp-size")
+      ->group(kParallel);
+  app.add_option("--embedding-tp-size", flags.embedding_tp_size,
+                 "Over how many ranks the embedding's vocabulary is split: any divisor of --tp-size")
+      ->group(kParallel);
+  app.add_option("--shared-experts", flags.shared_experts,
+                 "split over the ranks that owe the experts' sum, or whole on every rank")
+      ->group(kParallel);
+  app.add_option("--pp-size,--pipeline-parallel-size", flags.pp_size, "Pipeline stages: 1 only")
+      ->group(kParallel);
+  app.add_option("--skip-pass,--disable-pass", flags.skip_passes, "Leave out a pass over the plan, by name")
       ->group(kParallel);
   app.add_option("--max-running-requests", flags.max_running_requests,
                  "Requests of the whole engine that run at once")
@@ -318,9 +336,26 @@ struct CommandLine {
   void add_plan() {
     CLI::App& sub = add(plan, "plan",
                         "Print what a configuration solves to and its communication plan; reads no weights");
-    sub.add_option("--machine", plan.values.machine,
-                   "Machine to plan for: cpu or h200; default: that of --device")
-        ->check(CLI::IsMember({"cpu", "h200"}));
+    sub.add_option(
+        "--machine", plan.values.machine,
+        "Machine to plan for: cpu or h200; default: that of --device; with --suggest how many, like 8xH200");
+    sub.add_option("--rows", plan.values.rows,
+                   "Rows of each replica: adds what every rank does in a step of so many")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 1 << 20));
+    sub.add_option("--phase", plan.values.phase, "With --rows: decode or prefill")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, planning::Phase>{
+            {"decode", planning::Phase::kDecode}, {"prefill", planning::Phase::kPrefill}}));
+    sub.add_option("--html", plan.values.html_file, "Write a page for people to this file");
+    sub.add_flag_function(
+        "--suggest", [this](int64_t) { plan.values.task = PlanCommand::Task::kSuggest; },
+        "Rank configurations for the model's config.json on --machine");
+    sub.add_option("--objective", plan.values.objective, "With --suggest: throughput or latency")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, planning::Objective>{
+            {"throughput", planning::Objective::kThroughput}, {"latency", planning::Objective::kLatency}}));
+    sub.add_option("--context", plan.values.context, "With --suggest: cached tokens of a request")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 24));
     sub.add_flag_function(
         "--explain", [this](int64_t) { plan.values.show = PlanCommand::Show::kExplained; },
         "Print the cost of every step and what binds it");
@@ -332,6 +367,13 @@ struct CommandLine {
     sub.add_option("--worlds", verify.values.worlds,
                    "Prove every configuration of 1 to so many ranks instead")
         ->check(CLI::Range(1, 16));
+    sub.add_option("--sample", verify.values.sample,
+                   "Prove so many configurations of up to 512 ranks, drawn from --seed")
+        ->check(CLI::Range(1, 1 << 20));
+    sub.add_option("--seed", verify.values.seed, "Of --sample")->capture_default_str();
+    sub.add_option("--plan", verify.values.plan_file,
+                   "Check a plan from a file, as lockstep plan --json writes it, instead");
+    sub.get_option("--model")->required(false);  // a file says all that a proof needs
     add_json(sub, verify.values.format);
   }
 
@@ -402,6 +444,10 @@ LogLevel log_level_of(const std::string& name) {
 }  // namespace
 
 Parsed parse_command_line(int argc, const char* const* argv) {
+  if (const auto refusal = foreign_flag_in(argc, argv)) {
+    fmt::print(stderr, "lockstep: {}\n", *refusal);
+    return {.command = std::nullopt, .exit_code = kRefused};
+  }
   CommandLine line;
   try {
     line.app.parse(argc, argv);

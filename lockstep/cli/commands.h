@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "lockstep/planning/plan_file.h"
+#include "lockstep/planning/suggest.h"
 #include "lockstep/runtime/quantize.h"
 #include "lockstep/runtime/start.h"
 
@@ -79,14 +81,23 @@ struct BenchCommand {
 
 struct PlanCommand {
   runtime::EngineConfig engine;
-  std::string machine;  // cpu or h200; empty: that of the engine's device
+  std::string machine;    // cpu or h200; empty: that of the engine's device; for suggestions 8xH200
+  std::vector<int> rows;  // of each replica: adds the trace of one step
+  planning::Phase phase = planning::Phase::kDecode;
+  std::string html_file;  // where to write a page for people; empty: none
+  enum class Task : uint8_t { kOne, kSuggest } task = Task::kOne;
+  planning::Objective objective = planning::Objective::kThroughput;
+  int context = 4096;
   enum class Show : uint8_t { kPlan, kExplained } show = Show::kPlan;
   OutputFormat format = OutputFormat::kText;
 };
 
 struct VerifyCommand {
   runtime::EngineConfig engine;
-  int worlds = 0;  // n: every configuration of 1 … n ranks instead of the one that the flags name
+  std::string plan_file;  // a plan as JSON to check, instead of one that the flags name
+  int worlds = 0;         // n: every configuration of 1 … n ranks instead of the one that the flags name
+  int sample = 0;         // so many more, of up to 512 ranks, drawn from the seed
+  uint64_t seed = 1;
   OutputFormat format = OutputFormat::kText;
 };
 

@@ -1,35 +1,144 @@
-// lockstep plan: what the flags solve to and the plan, without a weight read.
+// lockstep plan: what the flags solve to and the plan, the trace of one step, or the configurations that suit
+// a machine; without a weight read.
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <fstream>
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/report.h"
 #include "lockstep/planning/cost_model.h"
+#include "lockstep/planning/plan_page.h"
 
 namespace lockstep::cli {
 namespace {
 
-void print_explained(const runtime::PlannedEngine& planned, const planning::Machine& machine) {
+void print_explained(const runtime::PlannedEngine& planned) {
   const planning::Plans& plans = planned.plans;
-  fmt::print("{}\ndecode plan\n{}\nprefill plan\n{}", planning::to_text(planned.configuration.settings),
-             planning::explain(plans.decode, plans.grid, machine, plans.decode_load),
-             planning::explain(plans.prefill, plans.grid, machine, plans.prefill_load));
+  fmt::print("{}", planning::to_text(planned.configuration.settings));
+  for (const planning::Regime regime : planning::kRegimes)
+    fmt::print("\n{} plan\n{}", planning::name_of(regime),
+               planning::explain(plans.of(regime), plans.grid, planned.machine, plans.load_of(regime)));
+}
+
+planning::TraceSizes sizes_of(const runtime::PlannedEngine& planned) {
+  return {.hidden = planned.shape.hidden,
+          .vocab = planned.shape.vocab,
+          .top_k = std::max(1, planned.shape.top_k),
+          .bytes_per_value = planned.machine.bytes_per_value};
+}
+
+void print_trace(const runtime::PlannedEngine& planned, const planning::StepPlan& step_plan) {
+  const auto trace = planning::trace_of(planned.plans.of(step_plan.regime), planned.plans.grid, step_plan,
+                                        sizes_of(planned));
+  fmt::print("\ntrace of a {} step\n", planning::name_of(step_plan.regime));
+  for (size_t rank = 0; rank < trace.size(); ++rank) {
+    fmt::print("rank {}\n", rank);
+    for (const planning::TracedStep& step : trace[rank])
+      fmt::print("  {:<44} {:<28} {:<8} ranks {} rows {} -> {}, {} B out\n", step.edge,
+                 planning::name_of(step.op), planning::name_of(step.value), fmt::join(step.group, " "),
+                 step.rows_in, step.rows_out, step.bytes);
+  }
+}
+
+Status write_page(const PlanCommand& command, const runtime::PlannedEngine& planned) {
+  std::ofstream out(command.html_file);
+  out << planning::plan_page(
+      {.title = fmt::format("{} on {} ranks", planned.model.name, planned.plans.grid.num_ranks()),
+       .configuration = planned.configuration,
+       .plans = planned.plans,
+       .model = planned.shape,
+       .machine = planned.machine});
+  if (out.flush()) return Done{};
+  return invalid_argument("--html", "--html {}: the page could not be written", command.html_file);
+}
+
+Json to_json(const planning::Suggestion& one) {
+  return {{"launch", one.launch},
+          {"rows_per_replica", one.rows_per_replica},
+          {"replicas", one.num_replicas},
+          {"step_us", one.step_us},
+          {"tokens_per_second", one.tokens_per_second},
+          {"tokens_per_second_of_request", one.tokens_per_second_of_request},
+          {"weight_gb", one.weight_gb},
+          {"cache_gb", one.cache_gb},
+          {"total_gb", one.total_gb}};
+}
+
+int run_suggest(const PlanCommand& command) {
+  const auto sizes = runtime::sizes_of_config(command.engine.model_directory);
+  if (!sizes) return report(sizes.error());
+  auto machine = planning::machine_named(command.machine);
+  if (!machine) return report(machine.error());
+  const auto found = planning::suggest(sizes->shape,
+                                       {.machine = machine->machine,
+                                        .num_ranks = machine->num_ranks,
+                                        .objective = command.objective,
+                                        .context = command.context,
+                                        .state_bytes_per_request = sizes->state_bytes_per_sequence},
+                                       3);
+  if (!found) return report(found.error());
+  if (command.format == OutputFormat::kJson) {
+    Json list = Json::array();
+    for (const planning::Suggestion& one : *found) list.push_back(to_json(one));
+    fmt::print("{}\n", to_text(Json{{"machine", command.machine}, {"suggestions", std::move(list)}}));
+    return kOk;
+  }
+  int place = 0;
+  for (const planning::Suggestion& one : *found)
+    fmt::print(
+        "{}. lockstep serve --model {} {}\n   predicted {:.0f} tokens/s ({:.1f} a request, {} requests, a "
+        "step of {:.2f} ms); memory of a rank {:.1f} GB: weights {:.1f}, cache {:.1f}\n",
+        ++place, command.engine.model_directory, one.launch, one.tokens_per_second,
+        one.tokens_per_second_of_request, one.rows_per_replica * one.num_replicas, one.step_us / 1e3,
+        one.total_gb, one.weight_gb, one.cache_gb);
+  return kOk;
+}
+
+Result<runtime::PlannedEngine> plan_for_machine(const PlanCommand& command) {
+  runtime::EngineConfig config = command.engine;
+  if (command.machine == "h200") config.device = runtime::Device::kCuda;
+  if (command.machine == "cpu") config.device = runtime::Device::kCpu;
+  auto planned = runtime::plan_engine(config);
+  if (!planned || command.machine.empty() || command.machine == "h200" || command.machine == "cpu")
+    return planned;
+  auto machine = planning::machine_named(command.machine);
+  if (!machine) return machine.error();
+  planned->machine = machine->machine;
+  auto plans = planning::make_plans(planned->configuration, planned->shape, planned->machine);
+  if (!plans) return plans.error();
+  planned->plans = *std::move(plans);
+  return planned;
 }
 
 }  // namespace
 
 int run(const PlanCommand& command) {
-  runtime::EngineConfig config = command.engine;
-  if (!command.machine.empty())
-    config.device = command.machine == "h200" ? runtime::Device::kCuda : runtime::Device::kCpu;
-  const auto planned = runtime::plan_engine(config);
+  if (command.task == PlanCommand::Task::kSuggest) return run_suggest(command);
+  auto planned = plan_for_machine(command);
   if (!planned) return report(planned.error());
+  std::optional<planning::StepPlan> step_plan;
+  if (!command.rows.empty()) {
+    auto made =
+        planning::step_of_rows(planned->plans, planned->configuration.capacity, command.rows, command.phase);
+    if (!made) return report(made.error());
+    step_plan = *std::move(made);
+  }
+  if (!command.html_file.empty())
+    if (const Status status = write_page(command, *planned); !status) return report(status.error());
   if (command.format == OutputFormat::kJson) {
-    fmt::print("{}\n", to_text(runtime::plan_json(*planned)));
-  } else if (command.show == PlanCommand::Show::kExplained) {
-    print_explained(*planned, planned->machine);
+    Json json = runtime::plan_json(*planned);
+    if (step_plan) planning::add_trace(json, planned->plans, *step_plan, sizes_of(*planned));
+    fmt::print("{}\n", to_text(json));
+    return kOk;
+  }
+  if (command.show == PlanCommand::Show::kExplained) {
+    print_explained(*planned);
   } else {
     fmt::print("{}", runtime::plan_text(*planned));
   }
+  if (step_plan) print_trace(*planned, *step_plan);
   return kOk;
 }
 

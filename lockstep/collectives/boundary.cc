@@ -31,8 +31,10 @@ Boundary::Boundary(const Parts& parts)
       hidden_buffers_{Buffer(parts.kernels.memory()), Buffer(parts.kernels.memory())},
       residual_buffers_{Buffer(parts.kernels.memory()), Buffer(parts.kernels.memory())},
       combined_(parts.kernels.memory()),
+      normed_(parts.kernels.memory()),
       dispatched_(std::make_unique<Dispatched>(parts.kernels.memory())) {
-  for (const planning::Plan* plan : {&parts.plans.decode, &parts.plans.prefill}) {
+  for (const planning::Regime regime : planning::kRegimes) {
+    const planning::Plan* plan = &parts.plans.of(regime);
     auto& names = names_[plan];
     for (const planning::Edge& edge : plan->edges)
       for (const Step& step : edge.steps)
@@ -44,6 +46,10 @@ Boundary::Boundary(const Parts& parts)
 Boundary::~Boundary() = default;
 
 void Boundary::begin(const planning::StepPlan& step_plan) {
+#ifndef NDEBUG
+  // Whoever changed a field after the plan was made changed it for one rank only.
+  LOCKSTEP_CHECK_EQ(step_plan.hash, planning::hash_of(step_plan));
+#endif
   step_plan_ = &step_plan;
   plan_ = &parts_.plans.of(step_plan.regime);
   edge_ = 0;
@@ -111,7 +117,42 @@ Rows Boundary::enter(planning::StageRef stage, TensorView given, const NormWeigh
   done_steps_ = 0;
   refresh_valid();
   LOCKSTEP_CHECK_EQ(hidden_.rows(), num_rows());
-  return {hidden_, valid_};
+  const Layout& gives = edge_ < plan_->edges.size() ? plan_->edges[edge_].given : edge.needed;
+  refresh_own(gives);
+  return {hidden_, valid_, own_, given_rows(gives)};
+}
+
+Segment Boundary::given_rows(const Layout& gives) const {
+  const auto& grid = parts_.plans.grid;
+  const Layout kept =
+      layout_.with(gives.axes_with(planning::Placement::kShard, grid), planning::Placement::kShard);
+  const auto held = by_home(planning::segments_of(layout_, parts_.rank, grid, counts()));
+  Segment rows;
+  for (const Segment& segment : planning::segments_of(kept, parts_.rank, grid, counts())) {
+    const Segment& mine = held.at(segment.home);
+    if (rows.num_rows == 0)
+      rows = mine;
+    else
+      rows.num_rows += mine.num_rows;
+  }
+  // Axes that a stage shares out are the slowest of a replica, so the rows stand together.
+  LOCKSTEP_CHECK_LE(rows.first_row + rows.num_rows, num_rows());
+  return rows;
+}
+
+void Boundary::refresh_own(const Layout& gives) {
+  const auto& grid = parts_.plans.grid;
+  const Layout at_home =
+      layout_.with(gives.axes_with(planning::Placement::kPartial, grid), planning::Placement::kShard);
+  const auto held = by_home(planning::segments_of(layout_, parts_.rank, grid, counts()));
+  own_.clear();
+  for (const Segment& segment : planning::segments_of(at_home, parts_.rank, grid, counts())) {
+    const Segment& mine = held.at(segment.home);
+    if (mine.num_rows == 0) continue;
+    const bool joins = !own_.empty() && own_.back().first_row + own_.back().num_rows == mine.first_row;
+    if (joins) own_.back().num_rows += mine.num_rows;
+    if (!joins) own_.push_back(mine);
+  }
 }
 
 TensorView Boundary::enter_sampler(TensorView logits_columns, int64_t vocab) {
@@ -172,6 +213,9 @@ void Boundary::run_step(const Step& step) {
     case StepKind::kFusedAllReduceAddNorm:
       fused(step);
       break;
+    case StepKind::kFusedScatterAddNormGather:
+      fused_scatter(step);
+      break;
     case StepKind::kSeed: {
       residual_ = fresh(Value::kResidual, hidden_.rows(), hidden_.cols());
       const RowPiece all{.num_rows = hidden_.rows()};
@@ -182,6 +226,7 @@ void Boundary::run_step(const Step& step) {
       parts_.kernels.add({.x = residual_, .y = hidden_});
       break;
     case StepKind::kCombine:
+    case StepKind::kFusedCombineAdd:
     case StepKind::kDispatch:
     case StepKind::kColumnsToRows:
       LOCKSTEP_CHECK(false, "step {} ({}) is not run by enter()", step.id, name_of(step.kind));
@@ -216,22 +261,27 @@ void Boundary::reduce_scatter(const Step& step) {
   value = out;
 }
 
-void Boundary::all_gather(const Step& step) {
+// Where the rows that `over` brings together come from: members hold them as `before`.
+std::vector<RowPiece> Boundary::gathered_rows(const Step& step, const Layout& before) const {
   const auto& grid = parts_.plans.grid;
   std::map<int, RowPiece> source;  // by home
   const auto members = grid.group(parts_.rank, step.over);
   for (size_t member = 0; member < members.size(); ++member)
-    for (const Segment& held : planning::segments_of(step.before, members[member], grid, counts()))
+    for (const Segment& held : planning::segments_of(before, members[member], grid, counts()))
       source[held.home] = {.source = static_cast<int>(member), .src_row = held.first_row};
   std::vector<RowPiece> pieces;
-  int64_t rows = 0;
   for (const Segment& after : planning::segments_of(step.after, parts_.rank, grid, counts())) {
     RowPiece piece = source.at(after.home);
     piece.dst_row = after.first_row;
     piece.num_rows = after.num_rows;
     pieces.push_back(piece);
-    rows += after.num_rows;
   }
+  return pieces;
+}
+
+void Boundary::all_gather(const Step& step) {
+  const auto pieces = gathered_rows(step, step.before);
+  const int64_t rows = planning::num_rows_of(step.after, parts_.rank, parts_.plans.grid, counts());
   TensorView& value = of(step.value);
   const TensorView out = fresh(step.value, rows, value.cols());
   parts_.communicator.all_gather({.in = value, .out = out, .pieces = pieces}, step.over, tag_of(step));
@@ -310,6 +360,28 @@ void Boundary::add_and_norm(const Step& add, const Step& norm) {
   layout_ = norm.after;
 }
 
+void Boundary::fused_scatter(const Step& step) {
+  const Layout slices = step.before.with(step.over, planning::Placement::kShard);
+  Step scatter = step;
+  scatter.after = slices;
+  const auto keeps = kept_rows(scatter);
+  const auto pieces = gathered_rows(step, slices);
+  const TensorView out = fresh(Value::kHidden, hidden_.rows(), hidden_.cols());
+  FusedScatterAddNormGatherArgs args{.in = hidden_,
+                                     .keeps = keeps,
+                                     .residual = residual_,
+                                     .weight = norm_.weight,
+                                     .eps = norm_.eps,
+                                     .normed = normed_.view({residual_.rows(), hidden_.cols()}),
+                                     .pieces = pieces,
+                                     .out = out};
+  parts_.communicator.fused_scatter_add_norm_gather(args, parts_.kernels, step.over, tag_of(step));
+  hidden_ = out;
+  layout_ = slices;
+  if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
+  layout_ = step.after;
+}
+
 // Rare: remember every row of this replica that is not finite and the edge after which it was first seen.
 void Boundary::note_non_finite(int64_t first_row) {
   const auto& grid = parts_.plans.grid;
@@ -368,24 +440,35 @@ ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t 
                                 .expert_idx = routing.expert_idx,
                                 .first_expert = first_expert,
                                 .num_local_experts = num_local_experts,
+                                .slots = parts_.plans.chain[edge_].signatures.front().slots,
+                                .max_rows = most,
                                 .out = dispatched_.get()},
                                step.over, tag_of(step));
   return {dispatched_->rows, dispatched_->expert_start};
 }
 
-TensorView Boundary::combine(TensorView y, const Routing& routing) {
+TensorView Boundary::combine(TensorView y, const Routing& routing, TensorView shared) {
   const planning::Edge& edge = plan_->edges[edge_];
-  LOCKSTEP_CHECK(!edge.steps.empty() && edge.steps.front().kind == StepKind::kCombine,
+  const auto combines = [](StepKind kind) {
+    return kind == StepKind::kCombine || kind == StepKind::kFusedCombineAdd;
+  };
+  LOCKSTEP_CHECK(!edge.steps.empty() && combines(edge.steps.front().kind),
                  "the plan's edge out of {} has no combine", planning::to_text(edge.from));
   const Step& step = edge.steps.front();
   const int64_t rows = routing.expert_idx.rows();
   const TensorView out = combined_.view({rows, parts_.hidden});
-  parts_.communicator.combine({.dispatched = dispatched_.get(),
-                               .y = y,
-                               .expert_idx = routing.expert_idx,
-                               .weight = routing.weight,
-                               .out = out},
-                              step.over, tag_of(step));
+  const CombineArgs args{.dispatched = dispatched_.get(),
+                         .y = y,
+                         .expert_idx = routing.expert_idx,
+                         .weight = routing.weight,
+                         .out = out};
+  if (step.kind == StepKind::kFusedCombineAdd) {
+    parts_.communicator.fused_combine_add({.combine = args, .shared = shared, .residual = residual_},
+                                          parts_.kernels, step.over, tag_of(step));
+  } else {
+    parts_.communicator.combine(args, step.over, tag_of(step));
+    if (shared.data != nullptr) parts_.kernels.add({.x = out, .y = shared});
+  }
   done_steps_ = 1;
   return out;
 }

@@ -31,6 +31,10 @@ struct NormWeights {
 struct Rows {
   TensorView x;                    // [rows, hidden] f32
   std::span<const uint8_t> valid;  // [rows]; 0 is padding, which routes nowhere
+  // The rows at home here along the axes over which the stage owes a sum: of all ranks that hold a row, one
+  // owns it. Ascending; all rows where no sum is owed.
+  std::span<const planning::Segment> own = {};
+  planning::Segment gives = {};  // the rows of x whose outputs the stage gives; others are only looked at
 };
 
 // Rows grouped for the local experts.
@@ -80,7 +84,8 @@ class Boundary {
   // Between entering an experts stage and leaving it. `routing` must stay until combine().
   ExpertRows dispatch(const Rows& rows, const Routing& routing, int64_t first_expert,
                       int64_t num_local_experts);
-  TensorView combine(TensorView y, const Routing& routing);  // [rows as entered, hidden]
+  // `shared`: what the rank adds to the rows that it holds, [rows as entered, hidden]; empty: nothing.
+  TensorView combine(TensorView y, const Routing& routing, TensorView shared);  // [rows as entered, hidden]
 
   // The first place in this step at which a row in [first_row, last_row] of this rank's replica was seen to
   // be not finite by this rank, if any.
@@ -98,6 +103,10 @@ class Boundary {
   bool adds_then_norms(const planning::Edge& edge, size_t at) const;
   void add_and_norm(const planning::Step& add, const planning::Step& norm);
   void fused(const planning::Step& step);
+  void fused_scatter(const planning::Step& step);
+  std::vector<RowPiece> gathered_rows(const planning::Step& step, const planning::Layout& before) const;
+  void refresh_own(const planning::Layout& gives);
+  planning::Segment given_rows(const planning::Layout& gives) const;
   void refresh_valid();
   void note_non_finite(int64_t first_row);
   void copy_rows(const TensorView& from, std::span<const RowPiece> pieces, const TensorView& to);
@@ -113,7 +122,7 @@ class Boundary {
   std::span<const int32_t> counts() const;  // rows per home: all, or the wanted ones once selected
 
   Parts parts_;
-  std::map<const planning::Plan*, std::vector<std::string>> names_;  // words for every step of both plans
+  std::map<const planning::Plan*, std::vector<std::string>> names_;  // words for every step of all plans
   const planning::StepPlan* step_plan_ = nullptr;
   const planning::Plan* plan_ = nullptr;
   size_t edge_ = 0;        // the next to cross
@@ -121,11 +130,13 @@ class Boundary {
   enum class RowSet : uint8_t { kAll, kWanted } row_set_ = RowSet::kAll;
   planning::Layout layout_, residual_layout_;  // of hidden and of the residual
   TensorView hidden_, residual_;
-  // A step reads one buffer of its value and writes the other. The last is for what combine gives.
+  // A step reads one buffer of its value and writes the other. The last two are for what combine gives, and
+  // for the slices inside of a fused step.
   std::array<Buffer, 2> hidden_buffers_, residual_buffers_;
   std::array<int, 2> next_buffer_{};
-  Buffer combined_;
+  Buffer combined_, normed_;
   std::vector<uint8_t> valid_;
+  std::vector<planning::Segment> own_;
   NormWeights norm_;
   std::unique_ptr<Dispatched> dispatched_;
   std::map<int32_t, size_t> non_finite_;  // row of this replica -> the edge after which it was seen

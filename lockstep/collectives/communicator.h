@@ -15,6 +15,7 @@
 
 #include "lockstep/kernels/kernels.h"
 #include "lockstep/planning/rank_grid.h"
+#include "lockstep/planning/stage.h"
 #include "lockstep/tensors/tensor.h"
 
 namespace lockstep::collectives {
@@ -36,6 +37,11 @@ struct Contract {
     kNo,
     kYes
   } fused_all_reduce_add_norm = FusedAllReduceAddNorm::kNo;
+  enum class FusedScatterNormGather : uint8_t {
+    kNo,
+    kYes
+  } fused_scatter_norm_gather = FusedScatterNormGather::kNo;
+  enum class FusedCombineAdd : uint8_t { kNo, kYes } fused_combine_add = FusedCombineAdd::kNo;
   std::vector<DType> wire_types;
 };
 
@@ -76,6 +82,18 @@ struct FusedAllReduceAddNormArgs {
   int64_t first_non_finite_row = -1;  // out, as RmsNormArgs
 };
 
+struct FusedScatterAddNormGatherArgs {
+  TensorView in;                    // [rows, width] f32 addends, the same shape on every member
+  std::span<const RowPiece> keeps;  // the rows of `in` whose sum this rank keeps; member is not looked at
+  TensorView residual;              // [own rows, width] f32, in place: residual += the sum
+  TensorView weight;                // [width]
+  float eps = 1e-6f;
+  TensorView normed;                  // [own rows, width] f32: rms_norm(residual)
+  std::span<const RowPiece> pieces;   // of the members' `normed`; tile `out`
+  TensorView out;                     // [rows, width] f32
+  int64_t first_non_finite_row = -1;  // of own rows; out, as RmsNormArgs
+};
+
 // Rows on their way to experts. Filled by dispatch(), consumed by combine(); the buffers are kept between
 // steps.
 struct Dispatched {
@@ -86,11 +104,17 @@ struct Dispatched {
   const Memory* memory;
   Buffer row_buffer, start_buffer;
   std::vector<Buffer> slot_buffers;
+  std::vector<float>
+      tokens;  // [members * max rows, hidden], where rows arrive by token; in the host's memory
 };
 struct DispatchArgs {
   TensorView x;                                     // [rows, hidden] f32
   TensorView expert_idx;                            // [rows, top_k] i32; -1 routes nowhere
   int64_t first_expert = 0, num_local_experts = 0;  // that this rank computes
+  // How rows lie at their experts, and the most rows that any member may bring: what buffers are sized by
+  // where they are not sized by what came.
+  planning::ExchangeSlots slots = planning::ExchangeSlots::kExactCount;
+  int64_t max_rows = 0;
   Dispatched* out = nullptr;
 };
 struct CombineArgs {
@@ -99,6 +123,12 @@ struct CombineArgs {
   TensorView expert_idx;  // [rows, top_k] i32 of this rank's rows
   TensorView weight;      // [rows, top_k] f32: combine multiplies, nobody else does
   TensorView out;         // [rows, hidden] f32: the weighted sum, in top_k order, of what the group computed
+};
+
+struct FusedCombineAddArgs {
+  CombineArgs combine;  // its `out` is only room to work in
+  TensorView shared;    // [rows, hidden] f32: added to what is combined; empty: none
+  TensorView residual;  // [rows, hidden] f32, in place: residual += the sum
 };
 
 class Communicator {
@@ -111,6 +141,10 @@ class Communicator {
   virtual void columns_to_rows(const ColumnsToRowsArgs&, AxisSet over, const Tag&) = 0;
   virtual void fused_all_reduce_add_norm(FusedAllReduceAddNormArgs&, kernels::Kernels&, AxisSet over,
                                          const Tag&) = 0;
+  // As the separate verbs, one after the other, unless a backend knows better.
+  virtual void fused_scatter_add_norm_gather(FusedScatterAddNormGatherArgs&, kernels::Kernels&, AxisSet over,
+                                             const Tag&);
+  virtual void fused_combine_add(const FusedCombineAddArgs&, kernels::Kernels&, AxisSet over, const Tag&);
   // `over` may be empty: the rank's own rows and experts, no communication.
   virtual void dispatch(const DispatchArgs&, AxisSet over, const Tag&) = 0;
   virtual void combine(const CombineArgs&, AxisSet over, const Tag&) = 0;

@@ -18,7 +18,8 @@ struct DecoderParts {
   int hidden = 0, vocab = 0;
   float norm_eps = 1e-6f;
   MoeConfig moe;
-  WeightView embedding;   // [vocab, hidden]
+  WeightView embedding;   // [local vocab, hidden]
+  Range known;            // the tokens that it has
   TensorView final_norm;  // [hidden]
   WeightView head;        // [local vocab, hidden]
   std::vector<DecoderLayer> layers;
@@ -38,11 +39,11 @@ class Decoder final : public Model {
     boundary.begin(batch.plan);
     const std::vector<int32_t> ids = boundary.held(batch.token_ids);
     TensorView x = context.workspace.take({boundary.num_rows(), parts_.hidden});
-    context.kernels.embed({.token_ids = ids, .table = parts_.embedding, .out = x});
+    embed(ids, x, context);
     for (int at = 0; at < static_cast<int>(parts_.layers.size()); ++at) {
       const DecoderLayer& layer = parts_.layers[at];
       const auto rows = enter({StageKind::kAttention, at}, x, layer.mixer_norm, context);
-      x = feed_forward(at, layer.mixer->run(rows.x, batch, context), context);
+      x = feed_forward(at, mix(layer, rows, batch, context), context);
     }
     const auto rows =
         enter({StageKind::kHead, static_cast<int>(parts_.layers.size())}, x, parts_.final_norm, context);
@@ -52,6 +53,31 @@ class Decoder final : public Model {
   }
 
  private:
+  // Zeros for tokens that another rank knows: the plan sums.
+  void embed(std::vector<int32_t> ids, const TensorView& x, const ForwardContext& context) const {
+    const Range& known = parts_.known;
+    if (known.size() == parts_.vocab)
+      return context.kernels.embed({.token_ids = ids, .table = parts_.embedding, .out = x});
+    std::vector<int64_t> unknown;
+    for (size_t row = 0; row < ids.size(); ++row) {
+      const bool is_known = ids[row] >= known.begin && ids[row] < known.end;
+      if (!is_known) unknown.push_back(static_cast<int64_t>(row));
+      ids[row] = is_known ? static_cast<int32_t>(ids[row] - known.begin) : 0;
+    }
+    if (known.size() > 0) context.kernels.embed({.token_ids = ids, .table = parts_.embedding, .out = x});
+    for (const int64_t row : unknown)
+      context.kernels.memory().zero(x.as<float>() + row * x.stride[0],
+                                    static_cast<size_t>(x.cols()) * sizeof(float));
+  }
+
+  static TensorView mix(const DecoderLayer& layer, const collectives::Rows& rows, const Batch& batch,
+                        const ForwardContext& context) {
+    Batch mine = batch;
+    mine.given = {rows.gives.first_row, rows.gives.first_row + rows.gives.num_rows};
+    const TensorView y = layer.mixer->run(rows.x, mine, context);
+    return y.rows() == mine.given.size() ? y : y.row_range(mine.given.begin, mine.given.size());
+  }
+
   collectives::Rows enter(planning::StageRef stage, const TensorView& given, const TensorView& norm,
                           const ForwardContext& context) const {
     const auto rows = context.boundary.enter(stage, given, {norm, parts_.norm_eps});
@@ -105,7 +131,8 @@ Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const W
   const std::string prefix =
       reader.has("model.language_model.embed_tokens.weight") ? "model.language_model." : "model.";
   const std::string embedding = prefix + "embed_tokens.weight";
-  parts.embedding = reader.weight(embedding, config.vocab, config.hidden);
+  parts.known = shards.embedding.of(config.vocab);
+  parts.embedding = reader.weight_rows(embedding, config.vocab, config.hidden, parts.known);
   parts.final_norm = reader.norm(prefix + "norm.weight", config.hidden, config.norm_form);
   const std::string head = config.head == DecoderConfig::Head::kOwn ? "lm_head.weight" : embedding;
   parts.head = reader.weight_rows(head, config.vocab, config.hidden, shards.head.of(config.vocab));

@@ -34,6 +34,7 @@ struct Shards {
   Shard head;             // rows of the LM head
   // Where they are put; in the host's memory they stay where the file is mapped.
   const Memory* memory = &host_memory();
+  Shard embedding = {};  // rows of the embedding
 };
 
 struct SamplingDefaults {
@@ -59,10 +60,19 @@ struct Batch {
   std::span<const int32_t> positions;  // [all rows]; 0 for padding
   std::span<const kernels::PagedSequence> prompts, decodes;
   int page_size = 0;
+  // Of the rows that a mixer is handed, those whose outputs are asked for; the others only go into its cache.
+  // A mixer may give all rows all the same.
+  Range given = {};
   // One a CacheNeed, in that order: [pages * page_size, values per token], or [slots, values per sequence]
   // f32.
-  std::span<const TensorView> caches;
+  std::span<const TensorView> caches = {};
 };
+
+// The rows given of x, or all where nothing is said; and of sequences the rows that lie among them, counted
+// from the first of them. Later tokens of a sequence are cut off: no earlier one looks at them.
+Range given_of(const Batch& batch, int64_t num_rows);
+std::vector<kernels::PagedSequence> sequences_within(std::span<const kernels::PagedSequence> sequences,
+                                                     Range given);
 
 struct ForwardContext {
   collectives::Boundary& boundary;

@@ -12,15 +12,39 @@ namespace {
 
 constexpr int kDefaultMaxRunning = 64, kDefaultChunk = 512, kMaxRanks = 1024;
 
+std::optional<ExchangeBackend> backend_named(std::string_view name) {
+  for (const ExchangeBackend backend : kExchangeBackends)
+    if (planning::name_of(backend) == name) return backend;
+  return std::nullopt;
+}
+
 // The flags with their defaults filled in: what the checks look at and what the search for neighbours varies.
 struct Choice {
-  int ranks = 1, dp = 1, ep = 1, dense = 1;
+  int ranks = 1, dp = 1, ep = 1, dense = 1, moe_dp = 1;
+  int cp = 1;
+  int head = 0, embedding = 1;  // head 0: all ranks, or a replica's
   bool dp_attention = false, dp_head = false;
-  std::string exchange = "none";
+  std::string exchange = "none", shared = "split";
   auto operator<=>(const Choice&) const = default;
   int attention_tp() const { return dp_attention ? ranks / dp : ranks; }
+  int expert_tp() const { return ranks / (ep * moe_dp); }
   GridShape grid() const {
-    return {.num_ranks = ranks, .attention_tp = attention_tp(), .expert_tp = ranks / ep, .dense_tp = dense};
+    return {.num_ranks = ranks,
+            .attention_tp = attention_tp(),
+            .expert_tp = expert_tp(),
+            .dense_tp = dense,
+            .moe_dp = moe_dp,
+            .head_tp = head,
+            .embedding_tp = embedding,
+            .attn_cp = cp};
+  }
+  StageOptions stages() const {
+    const HeadSplit split = head > 0  ? HeadSplit::kOwnWidth
+                            : dp_head ? HeadSplit::kAttentionTp
+                                      : HeadSplit::kAllRanks;
+    return {.exchange = backend_named(exchange).value_or(ExchangeBackend::kNone),
+            .head = split,
+            .shared = shared == "whole" ? SharedExpert::kAtHome : SharedExpert::kSplit};
   }
 };
 
@@ -40,9 +64,14 @@ Choice choice_of(const ParallelFlags& flags) {
           .dp = width(flags.dp_size, 1),
           .ep = width(flags.ep_size, 1),
           .dense = width(flags.moe_dense_tp_size, ranks),
+          .moe_dp = width(flags.moe_dp_size, 1),
+          .cp = width(flags.attn_cp_size, 1),
+          .head = flags.lm_head_tp_size ? width(flags.lm_head_tp_size, ranks) : 0,
+          .embedding = width(flags.embedding_tp_size, 1),
           .dp_attention = flags.enable_dp_attention,
           .dp_head = flags.enable_dp_lm_head,
-          .exchange = flags.moe_a2a_backend.value_or("none")};
+          .exchange = flags.moe_a2a_backend.value_or("none"),
+          .shared = flags.shared_experts.value_or("split")};
 }
 
 std::vector<Clash> out_of_range(const ParallelFlags& flags) {
@@ -57,6 +86,10 @@ std::vector<Clash> out_of_range(const ParallelFlags& flags) {
                           {"--dp-size", flags.dp_size, kMaxRanks, true},
                           {"--ep-size", flags.ep_size, kMaxRanks, true},
                           {"--moe-dense-tp-size", flags.moe_dense_tp_size, kMaxRanks, true},
+                          {"--moe-dp-size", flags.moe_dp_size, kMaxRanks, true},
+                          {"--attn-cp-size", flags.attn_cp_size, kMaxRanks, true},
+                          {"--lm-head-tp-size", flags.lm_head_tp_size, kMaxRanks, true},
+                          {"--embedding-tp-size", flags.embedding_tp_size, kMaxRanks, true},
                           {"--max-running-requests", flags.max_running_requests, 1 << 20, false},
                           {"--chunked-prefill-size", flags.chunked_prefill_size, 1 << 20, false}};
   for (const Bound& bound : bounds)
@@ -64,9 +97,7 @@ std::vector<Clash> out_of_range(const ParallelFlags& flags) {
       clashes.push_back(
           {bound.flag, fmt::format("{} {} is not between 1 and {}", bound.flag, *bound.value, bound.most),
            bound.is_of_grid ? "" : fmt::format(" {} {}", bound.flag, *bound.value < 1 ? 1 : bound.most)});
-  const Bound later[] = {{"--attn-cp-size", flags.attn_cp_size, 1, false},
-                         {"--moe-dp-size", flags.moe_dp_size, 1, false},
-                         {"--pp-size", flags.pp_size, 1, false}};
+  const Bound later[] = {{"--pp-size", flags.pp_size, 1, false}};
   for (const Bound& bound : later)
     if (bound.value && *bound.value != 1)
       clashes.push_back({bound.flag,
@@ -89,19 +120,44 @@ std::optional<Clash> attention_clash(const Choice& choice) {
                              "router, or add --enable-dp-attention",
                              choice.dp, choice.dp, choice.ranks, choice.dp)};
   if (auto clash = not_dividing("--dp-size", choice.dp, choice.ranks)) return clash;
+  if (choice.attention_tp() % choice.cp != 0)
+    return Clash{
+        "--attn-cp-size",
+        fmt::format("--attn-cp-size {} does not divide the {} ranks of a replica (--tp-size {} / --dp-size "
+                    "{})",
+                    choice.cp, choice.attention_tp(), choice.ranks, choice.dp)};
   if (choice.dp_head && !choice.dp_attention)
     return Clash{"--enable-dp-lm-head",
                  "--enable-dp-lm-head splits the vocabulary over the attention-TP ranks of a "
                  "replica, but without --enable-dp-attention there is one replica of all ranks"};
+  if (choice.dp_head && choice.head > 0)
+    return Clash{"--lm-head-tp-size",
+                 fmt::format("--lm-head-tp-size {} and --enable-dp-lm-head both say over which ranks the "
+                             "vocabulary is split: leave one out",
+                             choice.head)};
   return std::nullopt;
 }
 
 std::optional<Clash> expert_clash(const Choice& choice, const ModelShape& model) {
   if (auto clash = not_dividing("--ep-size", choice.ep, choice.ranks)) return clash;
-  if (choice.exchange != "none" && choice.exchange != "in_process")
-    return Clash{"--moe-a2a-backend",
-                 fmt::format("--moe-a2a-backend {} is not known; the backends are: none, in_process",
-                             choice.exchange)};
+  if (auto clash = not_dividing("--moe-dp-size", choice.moe_dp, choice.ranks)) return clash;
+  if (choice.ranks % (choice.ep * choice.moe_dp) != 0)
+    return Clash{"--moe-dp-size",
+                 fmt::format("--ep-size {} times --moe-dp-size {} does not divide --tp-size {}", choice.ep,
+                             choice.moe_dp, choice.ranks)};
+  if (choice.moe_dp > 1 && model.num_experts == 0)
+    return Clash{"--moe-dp-size",
+                 fmt::format("--moe-dp-size {} but the model has no experts", choice.moe_dp)};
+  if (choice.shared != "split" && choice.shared != "whole")
+    return Clash{"--shared-experts",
+                 fmt::format("--shared-experts {} is not known; it is: split, whole", choice.shared)};
+  if (!backend_named(choice.exchange)) {
+    std::string known;
+    for (const ExchangeBackend backend : kExchangeBackends)
+      known += (known.empty() ? "" : ", ") + std::string(planning::name_of(backend));
+    return Clash{"--moe-a2a-backend", fmt::format("--moe-a2a-backend {} is not known; the backends are: {}",
+                                                  choice.exchange, known)};
+  }
   if (choice.ep > 1 && model.num_experts == 0)
     return Clash{"--ep-size", fmt::format("--ep-size {} but the model has no experts", choice.ep)};
   if (choice.ep > std::max(1, model.num_experts))
@@ -121,14 +177,22 @@ std::optional<Clash> nesting_clash(const Choice& choice) {
     int value;
   };
   const Width widths[] = {{"--dp-size", choice.attention_tp()},
-                          {"--ep-size", choice.ranks / choice.ep},
-                          {"--moe-dense-tp-size", choice.dense}};
+                          {"--attn-cp-size", choice.attention_tp() / choice.cp},
+                          {"--ep-size", choice.expert_tp()},
+                          {"--moe-dp-size", choice.ranks / choice.moe_dp},
+                          {"--moe-dense-tp-size", choice.dense},
+                          {"--lm-head-tp-size", choice.head > 0 ? choice.head : choice.ranks},
+                          {"--embedding-tp-size", choice.embedding}};
   const auto setting = [&](const Width& width) {
     const std::string_view flag = width.flag;
     if (flag == "--dp-size")
       return fmt::format("--dp-size {} (attention-TP width {})", choice.dp, width.value);
     if (flag == "--ep-size")
       return fmt::format("--ep-size {} (experts' TP width {})", choice.ep, width.value);
+    if (flag == "--attn-cp-size")
+      return fmt::format("--attn-cp-size {} (heads split over {} ranks)", choice.cp, width.value);
+    if (flag == "--moe-dp-size")
+      return fmt::format("--moe-dp-size {} ({} ranks a copy)", choice.moe_dp, width.value);
     return fmt::format("{} {}", flag, width.value);
   };
   for (const Width& a : widths)
@@ -143,7 +207,9 @@ std::optional<Clash> nesting_clash(const Choice& choice) {
 std::vector<Clash> clashes_of(const Choice& choice, const ModelShape& model) {
   std::vector<Clash> clashes;
   for (auto& clash : {attention_clash(choice), expert_clash(choice, model),
-                      not_dividing("--moe-dense-tp-size", choice.dense, choice.ranks)})
+                      not_dividing("--moe-dense-tp-size", choice.dense, choice.ranks),
+                      not_dividing("--lm-head-tp-size", std::max(1, choice.head), choice.ranks),
+                      not_dividing("--embedding-tp-size", choice.embedding, choice.ranks)})
     if (clash) clashes.push_back(*clash);
   if (clashes.empty())
     if (auto clash = nesting_clash(choice)) clashes.push_back(*std::move(clash));
@@ -159,7 +225,9 @@ std::vector<int> divisors(int number) {
 
 int num_changes(const Choice& a, const Choice& b) {
   return (a.ranks != b.ranks) + (a.dp != b.dp) + (a.ep != b.ep) + (a.dense != b.dense) +
-         (a.dp_attention != b.dp_attention) + (a.dp_head != b.dp_head) + (a.exchange != b.exchange);
+         (a.dp_attention != b.dp_attention) + (a.dp_head != b.dp_head) + (a.exchange != b.exchange) +
+         (a.moe_dp != b.moe_dp) + (a.cp != b.cp) + (a.head != b.head) + (a.embedding != b.embedding) +
+         (a.shared != b.shared);
 }
 
 std::string command_of(const Choice& choice) {
@@ -168,6 +236,11 @@ std::string command_of(const Choice& choice) {
   text += fmt::format(" --ep-size {} --moe-a2a-backend {} --moe-dense-tp-size {}", choice.ep, choice.exchange,
                       choice.dense);
   if (choice.dp_head) text += " --enable-dp-lm-head";
+  if (choice.cp > 1) text += fmt::format(" --attn-cp-size {}", choice.cp);
+  if (choice.moe_dp > 1) text += fmt::format(" --moe-dp-size {}", choice.moe_dp);
+  if (choice.head > 0) text += fmt::format(" --lm-head-tp-size {}", choice.head);
+  if (choice.embedding > 1) text += fmt::format(" --embedding-tp-size {}", choice.embedding);
+  if (choice.shared != "split") text += fmt::format(" --shared-experts {}", choice.shared);
   return text;
 }
 
@@ -178,32 +251,53 @@ bool has_layer(const ModelShape& model, ModelShape::Ffn kind) {
 // Of a step with one row a rank: stages and communication.
 double decode_us(const Choice& choice, const ModelShape& model, const Machine& machine) {
   const auto grid = RankGrid::make(choice.grid());
-  const StageOptions options{choice.exchange == "none" ? ExchangeBackend::kNone : ExchangeBackend::kInProcess,
-                             choice.dp_head ? HeadSplit::kAttentionTp : HeadSplit::kAllRanks};
   // One layer of each kind ranks as the whole model does, in a fraction of the time.
   ModelShape probe = model;
   probe.layers.clear();
   for (const auto kind : {ModelShape::Ffn::kDense, ModelShape::Ffn::kExperts})
     if (has_layer(model, kind)) probe.layers.push_back(kind);
-  const auto chain = transformer_stages(probe, *grid, options);
+  const auto chain = transformer_stages(probe, *grid, choice.stages());
   // One row for every rank, however the ranks are grouped.
   const Load load{choice.attention_tp(), model.hidden, std::max(1, model.top_k), 0, model.vocab};
   const auto plan = make_plan(chain, {*grid, machine, load});
   return plan ? total_us(*plan, chain, *grid, machine, load) : 1e30;
 }
 
-// Every working choice for the same number of ranks.
+// Every working choice for the same number of ranks. What few use is kept as wanted or left at its default.
 std::vector<Choice> working_choices(const Choice& wanted, const ModelShape& model) {
+  const auto unique = [](auto wanted_value, auto otherwise) {
+    std::vector<decltype(wanted_value)> values = {wanted_value};
+    if (wanted_value != otherwise) values.push_back(otherwise);
+    return values;
+  };
   std::vector<Choice> found;
+  const auto offer = [&](Choice candidate) {
+    for (const int moe_dp : unique(wanted.moe_dp, 1))
+      for (const int cp : unique(wanted.cp, 1))
+        for (const int head : unique(wanted.head, 0))
+          for (const int embedding : unique(wanted.embedding, 1))
+            for (const std::string& shared : unique(wanted.shared, std::string("split"))) {
+              candidate.moe_dp = moe_dp;
+              candidate.cp = cp;
+              candidate.head = head;
+              candidate.embedding = embedding;
+              candidate.shared = shared;
+              if (clashes_of(candidate, model).empty()) found.push_back(candidate);
+            }
+  };
   for (const int dp : divisors(wanted.ranks))
     for (const int ep : divisors(wanted.ranks))
       for (const int dense : divisors(wanted.ranks))
         for (const bool dp_head : {false, true})
-          for (const char* exchange : {"none", "in_process"}) {
-            const Choice candidate{wanted.ranks, dp,      ep, dense, dp > 1 || wanted.dp_attention,
-                                   dp_head,      exchange};
-            if (clashes_of(candidate, model).empty()) found.push_back(candidate);
-          }
+          for (const std::string& exchange :
+               unique(wanted.exchange, std::string(wanted.exchange == "none" ? "in_process" : "none")))
+            offer({.ranks = wanted.ranks,
+                   .dp = dp,
+                   .ep = ep,
+                   .dense = dense,
+                   .dp_attention = dp > 1 || wanted.dp_attention,
+                   .dp_head = dp_head,
+                   .exchange = exchange});
   return found;
 }
 
@@ -291,9 +385,9 @@ void add_quant_blocks(SettingsTable& table, const Configuration& solved, const M
 
 Configuration configuration_of(const ParallelFlags& flags, const Choice& choice, const ModelShape& model) {
   Configuration solved;
+  solved.flags = flags;
   solved.grid = choice.grid();
-  solved.stages = {choice.exchange == "none" ? ExchangeBackend::kNone : ExchangeBackend::kInProcess,
-                   choice.dp_head ? HeadSplit::kAttentionTp : HeadSplit::kAllRanks};
+  solved.stages = choice.stages();
   solved.skip_passes = flags.skip_passes;
   solved.max_running_requests = flags.max_running_requests.value_or(kDefaultMaxRunning);
   solved.chunked_prefill_size = flags.chunked_prefill_size.value_or(kDefaultChunk);
@@ -303,6 +397,8 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   capacity.max_requests = (solved.max_running_requests + replicas - 1) / replicas;
   capacity.max_decode_rows = round_up(capacity.max_requests, quantum);
   capacity.max_rows = round_up(capacity.max_requests + solved.chunked_prefill_size, quantum);
+  // One row a rank: where a step is that small, latency is all that is paid.
+  capacity.max_small_decode_rows = capacity.max_decode_rows > quantum ? quantum : 0;
   capacity.max_logit_rows = capacity.max_requests + std::min(solved.chunked_prefill_size, 128);
 
   SettingsTable table;
@@ -316,6 +412,20 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   table.given_or_default("--moe-dense-tp-size", flags.moe_dense_tp_size.has_value(), choice.dense,
                          "all ranks",
                          has_layer(model, ModelShape::Ffn::kDense) ? "" : "no effect: no dense layers");
+  table.given_or_default("--attn-cp-size", flags.attn_cp_size.has_value(), choice.cp,
+                         "a replica's rows are not shared out");
+  table.given_or_default("--moe-dp-size", flags.moe_dp_size.has_value(), choice.moe_dp,
+                         "one copy of the experts");
+  table.given_or_default("--shared-experts", flags.shared_experts.has_value(), choice.shared,
+                         "split over the ranks that owe the experts' sum",
+                         model.shared_inter > 0 ? "" : "no effect: no shared experts");
+  table.given_or_default("--embedding-tp-size", flags.embedding_tp_size.has_value(), choice.embedding,
+                         "whole on every rank");
+  table.given_or_default("--lm-head-tp-size", flags.lm_head_tp_size.has_value(),
+                         choice.head > 0  ? choice.head
+                         : choice.dp_head ? quantum
+                                          : choice.ranks,
+                         choice.dp_head ? "a replica's ranks, by --enable-dp-lm-head" : "all ranks");
   table.given_or_default("--enable-dp-lm-head", flags.enable_dp_lm_head, choice.dp_head,
                          "the vocabulary is split over all ranks",
                          replicas > 1 ? "" : "no effect with --dp-size 1: a replica has all ranks");
@@ -323,10 +433,15 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
                          solved.max_running_requests, "of the whole engine");
   table.given_or_default("--chunked-prefill-size", flags.chunked_prefill_size.has_value(),
                          solved.chunked_prefill_size, "of one replica and step");
-  table.derived("attention TP width", quantum,
-                fmt::format("{} ranks / {} replicas; also the row quantum", choice.ranks, replicas));
-  table.derived("experts' TP width", choice.ranks / choice.ep,
-                fmt::format("{} ranks / --ep-size {}", choice.ranks, choice.ep));
+  table.derived("attention TP width", quantum / choice.cp,
+                choice.cp == 1
+                    ? fmt::format("{} ranks / {} replicas; also the row quantum", choice.ranks, replicas)
+                    : fmt::format("{} ranks / ({} replicas * --attn-cp-size {}); the row quantum is {}",
+                                  choice.ranks, replicas, choice.cp, quantum));
+  table.derived("experts' TP width", choice.expert_tp(),
+                choice.moe_dp == 1 ? fmt::format("{} ranks / --ep-size {}", choice.ranks, choice.ep)
+                                   : fmt::format("{} ranks / (--ep-size {} * --moe-dp-size {})", choice.ranks,
+                                                 choice.ep, choice.moe_dp));
   table.derived("running requests a replica", capacity.max_requests,
                 fmt::format("{} over {} replicas, rounded up", solved.max_running_requests, replicas));
   table.derived("rows a replica and step", capacity.max_rows,
@@ -346,6 +461,10 @@ constexpr std::string_view name_of(Setting::Source source) {
 
 }  // namespace
 
+bool works(const ParallelFlags& flags, const ModelShape& model) {
+  return out_of_range(flags).empty() && clashes_of(choice_of(flags), model).empty();
+}
+
 Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine) {
   const Choice choice = choice_of(flags);
   std::vector<Clash> clashes = out_of_range(flags);
@@ -358,63 +477,86 @@ Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model,
   return configuration_of(flags, choice, model);
 }
 
-Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model,
-                         const Machine& machine) {
+namespace {
+
+Error fault_of(Regime regime, const Plan& plan, const Violation& violation) {
+  // Layers that repeat others were left out, so an edge may have been named for a neighbour: its step knows.
+  Violation here = violation;
+  for (const Edge& edge : plan.edges)
+    for (const Step& step : edge.steps)
+      if (step.id == violation.step) here.edge = to_text(edge.from) + " -> " + to_text(edge.to);
+  return {ErrorCode::kInternal,
+          fmt::format("the {} plan fails its proof at {}", name_of(regime), to_text(here)), ""};
+}
+
+Status prove_one(Regime regime, const Plan& plan, const Plans& plans, const Capacity& capacity) {
+  if (const auto found = check_structure(plan, plans.chain, plans.grid); !found.empty())
+    return fault_of(regime, plan, found[0]);
+  const ShortenedPlan shortened = without_repeats(plan, plans.chain, plans.grid);
+  for (const StepPlan& step_plan : probing_step_plans(step_shape(plans.grid, capacity)))
+    if (const auto found = verify(shortened.plan, shortened.chain, plans.grid, step_plan); !found.empty())
+      return fault_of(regime, plan, found[0]);
+  return Done{};
+}
+
+}  // namespace
+
+Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine,
+                         Proofs proofs) {
   auto grid = RankGrid::make(configuration.grid);
   if (!grid) return grid.error();
   // A decode step wants the logits of all its rows, a prefill step of one row a request at most.
   const Capacity& capacity = configuration.capacity;
-  const int top_k = std::max(1, model.top_k);
-  const Load decode{capacity.max_decode_rows, model.hidden, top_k, 0, model.vocab};
-  const Load prefill{capacity.max_rows, model.hidden, top_k, capacity.max_requests, model.vocab};
-  Plans plans{*grid, transformer_stages(model, *grid, configuration.stages), decode, prefill, {}, {}};
-  const PlannerOptions options{configuration.skip_passes};
-  for (auto [plan, load] : {std::pair(&plans.decode, decode), std::pair(&plans.prefill, prefill)}) {
-    auto made = make_plan(plans.chain, {plans.grid, machine, load}, options);
+  Load load{.hidden = model.hidden, .top_k = std::max(1, model.top_k), .vocab = model.vocab};
+  Plans plans{*grid, transformer_stages(model, *grid, configuration.stages), load, load, {}, {}, load, {}};
+  plans.decode_small_load.rows_per_replica = std::max(1, capacity.max_small_decode_rows);
+  plans.decode_load.rows_per_replica = capacity.max_decode_rows;
+  plans.prefill_load.rows_per_replica = capacity.max_rows;
+  plans.prefill_load.logit_rows_per_replica = capacity.max_requests;
+  const auto make = [&](Regime regime, Plan& plan) -> Status {
+    PlannerOptions options{.skip_passes = configuration.skip_passes};
+    if (proofs == Proofs::kAfterEveryPass)
+      options.after_pass = [&](std::string_view pass, const Plan& made) -> Status {
+        Status proof = prove_one(regime, made, plans, capacity);
+        if (proof) return proof;
+        return Error{ErrorCode::kInternal, fmt::format("after {}: {}", pass, proof.error().message), ""};
+      };
+    auto made = make_plan(plans.chain, {plans.grid, machine, plans.load_of(regime)}, options);
     if (!made) return made.error();
-    *plan = *std::move(made);
-  }
+    plan = *std::move(made);
+    return Done{};
+  };
+  if (auto status = make(Regime::kDecode, plans.decode); !status) return status.error();
+  if (auto status = make(Regime::kPrefill, plans.prefill); !status) return status.error();
+  // Where one row a rank is all that ever decodes, its plan is the one for decode.
+  plans.decode_small = plans.decode;
+  if (capacity.max_small_decode_rows > 0)
+    if (auto status = make(Regime::kDecodeSmall, plans.decode_small); !status) return status.error();
   return plans;
 }
 
 uint64_t hash_of(const Plans& plans) {
   const GridShape& grid = plans.grid.shape();
   Hasher hasher;
-  for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp})
+  for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp, grid.moe_dp,
+                          grid.head_tp, grid.embedding_tp, grid.attn_cp})
     hasher.add(static_cast<uint64_t>(width));
-  return hasher.add(hash_of(plans.decode)).add(hash_of(plans.prefill)).value();
+  for (const Regime regime : kRegimes) hasher.add(hash_of(plans.of(regime)));
+  return hasher.value();
 }
-
-namespace {
-
-Error fault_of(std::string_view plan_name, const Plan& plan, const Violation& violation) {
-  // Layers that repeat others were left out, so an edge may have been named for a neighbour: its step knows.
-  std::string where = violation.edge;
-  for (const Edge& edge : plan.edges)
-    for (const Step& step : edge.steps)
-      if (step.id == violation.step) where = to_text(edge.from) + " -> " + to_text(edge.to);
-  return {ErrorCode::kInternal,
-          fmt::format("the {} plan fails its proof at {}, step {}: {}", plan_name, where, violation.step,
-                      violation.says),
-          ""};
-}
-
-Status prove(std::string_view name, const Plan& plan, const Plans& plans, const Capacity& capacity) {
-  if (const auto found = check_structure(plan, plans.chain, plans.grid); !found.empty())
-    return fault_of(name, plan, found[0]);
-  const ShortenedPlan shortened = without_repeats(plan, plans.chain, plans.grid);
-  for (const StepPlan& step_plan : probing_step_plans(step_shape(plans.grid, capacity)))
-    if (const auto found = verify(shortened.plan, shortened.chain, plans.grid, step_plan); !found.empty())
-      return fault_of(name, plan, found[0]);
-  return Done{};
-}
-
-}  // namespace
 
 Status prove(const Plans& plans, const Capacity& capacity) {
-  if (auto decode = prove("decode", plans.decode, plans, capacity); !decode) return decode;
-  if (plans.prefill == plans.decode) return Done{};
-  return prove("prefill", plans.prefill, plans, capacity);
+  for (const Regime regime : kRegimes) {
+    const Plan& plan = plans.of(regime);
+    bool is_proven = false;
+    for (const Regime earlier : kRegimes) {
+      if (earlier == regime) break;
+      is_proven = is_proven || plans.of(earlier) == plan;
+    }
+    if (is_proven) continue;
+    if (auto status = prove_one(regime, plan, plans, capacity); !status) return status;
+  }
+  return Done{};
 }
 
 std::string to_text(const std::vector<Setting>& settings) {

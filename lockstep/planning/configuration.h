@@ -17,14 +17,20 @@ struct ParallelFlags {
   std::optional<int> tp_size;            // --tp-size: W, the ranks
   std::optional<int> dp_size;            // --dp-size: D, attention replicas inside W
   bool enable_dp_attention = false;      // --enable-dp-attention
-  std::optional<int> ep_size;            // --ep-size: E; the experts' TP width is W / E
+  std::optional<int> ep_size;            // --ep-size: E
   std::optional<int> moe_dense_tp_size;  // --moe-dense-tp-size: N
   bool enable_dp_lm_head = false;        // --enable-dp-lm-head: vocabulary over attention-TP instead of W
-  std::optional<std::string> moe_a2a_backend;             // --moe-a2a-backend: none | in_process
-  std::optional<int> attn_cp_size, moe_dp_size, pp_size;  // known, and refused above 1
-  std::optional<int> max_running_requests;                // of the whole engine
-  std::optional<int> chunked_prefill_size;                // prompt rows of one replica and step
-  std::vector<std::string> skip_passes;                   // --skip-pass
+  std::optional<int> moe_dp_size;  // --moe-dp-size: M, copies of the experts; their TP width is W / (E * M)
+  std::optional<int>
+      lm_head_tp_size;  // --lm-head-tp-size: over how many ranks the head's vocabulary is split
+  std::optional<int> embedding_tp_size;        // --embedding-tp-size: the same of the embedding
+  std::optional<std::string> shared_experts;   // --shared-experts: split | whole
+  std::optional<std::string> moe_a2a_backend;  // --moe-a2a-backend: none, or one that exchanges
+  std::optional<int> attn_cp_size;          // --attn-cp-size: C, ranks of a replica that share out its rows
+  std::optional<int> pp_size;               // known, and refused above 1
+  std::optional<int> max_running_requests;  // of the whole engine
+  std::optional<int> chunked_prefill_size;  // prompt rows of one replica and step
+  std::vector<std::string> skip_passes;     // --disable-pass
 };
 
 // One resolved value: what, how much, and who said so.
@@ -35,6 +41,7 @@ struct Setting {
 };
 
 struct Configuration {
+  ParallelFlags flags;  // as typed
   GridShape grid;
   StageOptions stages;
   Capacity capacity;
@@ -49,18 +56,36 @@ struct Configuration {
 // under the cost model.
 Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine);
 
-// The two plans of a configuration, one a regime, each made for its own load.
+// Would solve() accept these? Without the search for what would.
+bool works(const ParallelFlags& flags, const ModelShape& model);
+
+// The plans of a configuration, one a regime, each made for its own load.
 struct Plans {
   RankGrid grid;
   std::vector<Stage> chain;
   Load decode_load, prefill_load;
   Plan decode, prefill;
-  const Plan& of(Regime regime) const { return regime == Regime::kDecode ? decode : prefill; }
+  // Made for one row a rank, where latency is all.
+  Load decode_small_load = {};
+  Plan decode_small = {};
+  const Plan& of(Regime regime) const {
+    if (regime == Regime::kDecodeSmall) return decode_small;
+    return regime == Regime::kDecode ? decode : prefill;
+  }
+  const Load& load_of(Regime regime) const {
+    if (regime == Regime::kDecodeSmall) return decode_small_load;
+    return regime == Regime::kDecode ? decode_load : prefill_load;
+  }
 };
-Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine);
+inline constexpr Regime kRegimes[] = {Regime::kDecodeSmall, Regime::kDecode, Regime::kPrefill};
+
+// kAfterEveryPass: what a pass made is proven before the next one sees it.
+enum class Proofs : uint8_t { kNone, kAfterEveryPass };
+Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine,
+                         Proofs proofs = Proofs::kNone);
 uint64_t hash_of(const Plans& plans);
 
-// Runs the verifier over both plans and all probing step plans; layers that repeat others once (verifier.h
+// Runs the verifier over all plans and all probing step plans; layers that repeat others once (verifier.h
 // says why that is enough). The error holds the first violation.
 Status prove(const Plans& plans, const Capacity& capacity);
 

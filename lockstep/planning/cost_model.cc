@@ -1,6 +1,7 @@
 #include "lockstep/planning/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep::planning {
 namespace {
@@ -11,10 +12,17 @@ double bytes_of(double rows, const Machine& machine, const Load& load) {
   return rows * load.hidden * machine.bytes_per_value;
 }
 
-// A collective costs its latency and then its bytes.
-Estimate over_link(double bytes, const Machine& machine) {
-  const double transfer = bytes / (machine.link_gbs * kGiga) * kMicro;
-  return {machine.collective_us + transfer, transfer > machine.collective_us ? "link" : "latency"};
+// A collective costs its latency and then its bytes; those within a host and those between hosts flow at the
+// same time.
+Estimate over_link(double bytes, AxisSet over, const RankGrid& grid, const Machine& machine) {
+  const double remote = share_between_hosts(over, grid, machine);
+  const double within = (1 - remote) * bytes / (machine.link_gbs * kGiga) * kMicro;
+  if (remote == 0)
+    return {machine.collective_us + within, within > machine.collective_us ? "link" : "latency"};
+  const double between = remote * bytes / (machine.host_link_gbs * kGiga) * kMicro;
+  const double latency = machine.collective_us + machine.host_collective_us,
+               transfer = std::max(within, between);
+  return {latency + transfer, latency >= transfer ? "latency" : within > between ? "link" : "host link"};
 }
 
 Estimate over_memory(double bytes, const Machine& machine) {
@@ -51,6 +59,15 @@ double rows_held(const Layout& layout, const RankGrid& grid, int rows_per_replic
   return all / grid.size(layout.axes_with(Placement::kShard, grid));
 }
 
+double share_between_hosts(AxisSet over, const RankGrid& grid, const Machine& machine) {
+  const int n = grid.size(over);
+  if (machine.ranks_per_host <= 0 || n <= 1) return 0;
+  // Ranks are numbered host by host, and groups look alike: that of rank 0 stands for all.
+  int local = 0;
+  for (const int member : grid.group(0, over)) local += member < machine.ranks_per_host;
+  return static_cast<double>(n - local) / (n - 1);
+}
+
 double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine, const Load& load) {
   const double n = grid.size(step.over);
   if (n <= 1) return 0;
@@ -58,6 +75,7 @@ double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine
   switch (step.kind) {
     case StepKind::kAllReduce:
     case StepKind::kFusedAllReduceAddNorm:
+    case StepKind::kFusedScatterAddNormGather:
       return 2 * (n - 1) / n * before;
     case StepKind::kReduceScatter:
       return (n - 1) / n * before;
@@ -69,6 +87,7 @@ double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine
     // A row goes to the ranks of its experts: at most top_k of the n, one of which may be its own.
     case StepKind::kDispatch:
     case StepKind::kCombine:
+    case StepKind::kFusedCombineAdd:
       return std::min<double>(load.top_k, n) * (n - 1) / n * before;
     default:
       return 0;
@@ -91,19 +110,32 @@ Estimate estimate(const Step& step, const RankGrid& grid, const Machine& machine
     case StepKind::kCombine:
       if (step.over.empty()) return over_memory(2 * held, machine);
       break;
+    // One launch; what its parts would have written and read again in between stays where it is.
+    case StepKind::kFusedCombineAdd:
+      if (step.over.empty()) return over_memory(3 * held, machine);
+      [[fallthrough]];
     case StepKind::kFusedAllReduceAddNorm:
-      return sum(over_link(wire_bytes(step, grid, machine, load), machine),
+      return sum(over_link(wire_bytes(step, grid, machine, load), step.over, grid, machine),
                  {3 * held / (machine.memory_gbs * kGiga) * kMicro, "memory"});
+    // Each member adds and norms its slice only. Scattering and gathering wait for each other once.
+    case StepKind::kFusedScatterAddNormGather:
+      return sum(over_link(wire_bytes(step, grid, machine, load), step.over, grid, machine),
+                 {(3.0 / grid.size(step.over) + 1) * held / (machine.memory_gbs * kGiga) * kMicro, "memory"});
     default:
       break;
   }
-  return over_link(wire_bytes(step, grid, machine, load), machine);
+  return over_link(wire_bytes(step, grid, machine, load), step.over, grid, machine);
 }
 
 Estimate estimate(const Signature& signature, const RankGrid& grid, const Machine& machine,
                   const Load& load) {
   const double rows = rows_held(signature.needs, grid, load.rows_per_replica);
-  const double memory = signature.weight_bytes / (machine.memory_gbs * kGiga) * kMicro;
+  // Of the experts that a rank owns, those are read that some row chose which can reach it.
+  const double chosen =
+      signature.owned_experts * (1 - std::pow(1 - signature.choice, rows * grid.size(signature.exchange)));
+  const double bytes = signature.weight_bytes + chosen * signature.expert_bytes +
+                       rows * load.context * signature.cache_bytes_per_token;
+  const double memory = bytes / (machine.memory_gbs * kGiga) * kMicro;
   const double arithmetic = rows * signature.flops_per_row / (machine.peak_tflops * kTera) * kMicro;
   return {machine.launch_us + std::max(memory, arithmetic), memory > arithmetic ? "memory" : "arithmetic"};
 }

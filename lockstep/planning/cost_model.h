@@ -18,6 +18,7 @@ struct Load {
   int top_k = 1;                   // copies of a row that a dispatch sends at most
   int logit_rows_per_replica = 0;  // rows that are left after a select; 0: all
   int vocab = 0;                   // features of a row after the head; 0: as many as hidden
+  int context = 0;                 // earlier tokens that a row of attention reads from the cache
   bool operator==(const Load&) const = default;
 };
 // The load of what follows a select: the wanted rows only.
@@ -25,11 +26,13 @@ Load after_select(const Load& load);
 
 struct Estimate {
   double us = 0;
-  std::string_view bound_by = "nothing";  // "latency", "link", "memory", "arithmetic", "launch"
+  std::string_view bound_by = "nothing";  // "latency", "link", "host link", "memory", "arithmetic", "launch"
 };
 
 double rows_held(const Layout& layout, const RankGrid& grid,
                  int rows_per_replica);  // by one rank, on average
+// Of the bytes of a step, the share that goes to other hosts where ranks of a group are spread evenly.
+double share_between_hosts(AxisSet over, const RankGrid& grid, const Machine& machine);
 double wire_bytes(const Step& step, const RankGrid& grid, const Machine& machine,
                   const Load& load);  // out of one rank
 Estimate estimate(const Step& step, const RankGrid& grid, const Machine& machine, const Load& load);

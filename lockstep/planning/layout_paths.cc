@@ -70,6 +70,8 @@ void LayoutPaths::search(Layout from, Ways& ways) const {
     for (const Move& move : kMoves) {
       const uint32_t eligible = at.axes_with(move.from, context_.grid).bits();
       for (uint32_t axes = eligible; axes != 0; axes = (axes - 1) & eligible) {
+        // Joined in parts, columns would come out in another order.
+        if (move.kind == StepKind::kColumnsToRows && axes != eligible) continue;
         const Layout to = at.with(AxisSet(axes), move.to);
         const Step step{.kind = move.kind, .over = AxisSet(axes), .before = at, .after = to};
         const Price next = price + price_of(estimate(step, context_.grid, context_.machine, load_), 1);

@@ -1,5 +1,6 @@
 #include "lockstep/planning/plan.h"
 
+#include <array>
 #include <charconv>
 #include <optional>
 
@@ -23,11 +24,11 @@ constexpr KindName kKinds[] = {{StepKind::kAllReduce, "all_reduce"},
                                {StepKind::kDispatch, "dispatch"},
                                {StepKind::kCombine, "combine"},
                                {StepKind::kColumnsToRows, "columns_to_rows"},
-                               {StepKind::kFusedAllReduceAddNorm, "fused_all_reduce_add_norm"}};
+                               {StepKind::kFusedAllReduceAddNorm, "fused_all_reduce_add_norm"},
+                               {StepKind::kFusedScatterAddNormGather, "fused_scatter_add_norm_gather"},
+                               {StepKind::kFusedCombineAdd, "fused_combine_add"}};
 constexpr StageKind kStages[] = {StageKind::kEmbedding, StageKind::kAttention, StageKind::kDense,
                                  StageKind::kExperts,   StageKind::kHead,      StageKind::kSampler};
-
-std::string_view name_of_value(Value value) { return value == Value::kHidden ? "hidden" : "residual"; }
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
   std::vector<std::string_view> parts;
@@ -128,6 +129,8 @@ std::string_view name_of(StepKind kind) {
   return "?";
 }
 
+std::string_view name_of(Value value) { return value == Value::kHidden ? "hidden" : "residual"; }
+
 size_t edge_into(const Plan& plan, StageRef stage) {
   for (size_t at = 0; at < plan.edges.size(); ++at)
     if (plan.edges[at].to == stage) return at;
@@ -141,9 +144,8 @@ std::string to_text(const Edge& edge, const RankGrid& grid) {
   std::string text = fmt::format("edge | {} -> {} | {} | {}\n", to_text(edge.from), to_text(edge.to),
                                  to_text(edge.given, grid), to_text(edge.needed, grid));
   for (const Step& step : edge.steps)
-    text +=
-        fmt::format("  {} | {} {} | {} | {} | {}\n", step.id, name_of(step.kind), name_of_value(step.value),
-                    grid.name_of(step.over), to_text(step.before, grid), to_text(step.after, grid));
+    text += fmt::format("  {} | {} {} | {} | {} | {}\n", step.id, name_of(step.kind), name_of(step.value),
+                        grid.name_of(step.over), to_text(step.before, grid), to_text(step.after, grid));
   return text;
 }
 
@@ -164,7 +166,7 @@ Json to_json(const Plan& plan, const RankGrid& grid) {
     for (const Step& step : edge.steps)
       steps.push_back({{"id", step.id},
                        {"kind", name_of(step.kind)},
-                       {"value", name_of_value(step.value)},
+                       {"value", name_of(step.value)},
                        {"over", grid.name_of(step.over)},
                        {"before", to_text(step.before, grid)},
                        {"after", to_text(step.after, grid)}});
@@ -175,6 +177,67 @@ Json to_json(const Plan& plan, const RankGrid& grid) {
                      {"steps", std::move(steps)}});
   }
   return edges;
+}
+
+namespace {
+
+// One field of an object; a stranger's JSON may lack it or hold something else.
+Result<std::string> text_field(const Json& object, const char* key) {
+  const auto at = object.is_object() ? object.find(key) : object.end();
+  if (at == object.end() || !at->is_string()) return invalid_argument(key, "there is no text \"{}\"", key);
+  return at->get<std::string>();
+}
+
+// As one line of the text form, whose reader checks the words.
+Result<std::string> step_line(const Json& step) {
+  std::string line;
+  const auto id = step.is_object() ? step.find("id") : step.end();
+  if (id == step.end() || !id->is_number_integer() || id->get<int64_t>() < 0)
+    return invalid_argument("id", "there is no number \"id\"");
+  line = fmt::format("{}", id->get<int64_t>());
+  for (const char* key : {"kind", "value", "over", "before", "after"}) {
+    const auto field = text_field(step, key);
+    if (!field) return field.error();
+    if (field->find_first_of("|\n") != std::string::npos)
+      return invalid_argument(key, "\"{}\" of a step is not a word of a plan", key);
+    line += (std::string_view(key) == "value" ? " " : " | ") + *field;
+  }
+  return line;
+}
+
+}  // namespace
+
+Result<Plan> plan_from_json(const Json& edges, const RankGrid& grid) {
+  constexpr size_t kMostEdges = 4096, kMostSteps = 64;
+  if (!edges.is_array() || edges.size() > kMostEdges)
+    return invalid_argument("edges", "edges are not a list of at most {}", kMostEdges);
+  Plan plan;
+  for (size_t at = 0; at < edges.size(); ++at) {
+    const Json& edge = edges[at];
+    std::array<std::string, 4> ends;
+    constexpr std::array<const char*, 4> kKeys = {"from", "to", "given", "needed"};
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const auto field = text_field(edge, kKeys[i]);
+      if (!field) return invalid_argument("edges", "edge {}: {}", at, field.error().message);
+      if (field->find_first_of("|\n") != std::string::npos)
+        return invalid_argument("edges", "edge {}: \"{}\" is not a word of a plan", at, kKeys[i]);
+      ends[i] = *field;
+    }
+    std::string text = fmt::format("edge | {} -> {} | {} | {}\n", ends[0], ends[1], ends[2], ends[3]);
+    const auto steps = edge.find("steps");
+    if (steps == edge.end() || !steps->is_array() || steps->size() > kMostSteps)
+      return invalid_argument("edges", "edge {}: steps are not a list of at most {}", at, kMostSteps);
+    for (size_t s = 0; s < steps->size(); ++s) {
+      const auto line = step_line((*steps)[s]);
+      if (!line) return invalid_argument("edges", "edge {}, step {}: {}", at, s, line.error().message);
+      text += *line + "\n";
+    }
+    auto read = plan_from_text(text, grid);
+    if (!read) return invalid_argument("edges", "edge {}, {}", at, read.error().message);
+    if (read->edges.size() != 1) return invalid_argument("edges", "edge {} is not one edge", at);
+    plan.edges.push_back(std::move(read->edges.front()));
+  }
+  return plan;
 }
 
 uint64_t hash_of(const Plan& plan) {

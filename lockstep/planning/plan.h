@@ -26,7 +26,10 @@ enum class StepKind : uint8_t {
                    // communication
   kCombine,        // expert outputs back to the rows, weighted by the routing weights here and nowhere else
   kColumnsToRows,  // hidden: Columns -> Shard (every home gets all features of its rows)
-  kFusedAllReduceAddNorm,  // kAllReduce, kAdd, kNorm in one step, bit for bit the same
+  kFusedAllReduceAddNorm,      // kAllReduce, kAdd, kNorm in one step, bit for bit the same
+  kFusedScatterAddNormGather,  // kReduceScatter, kAdd, kNorm, kAllGather of hidden over the same axes; the
+                               // residual is in slices before and after
+  kFusedCombineAdd,            // kCombine, kAdd
 };
 std::string_view name_of(StepKind kind);
 
@@ -63,11 +66,14 @@ struct Plan {
 size_t edge_into(const Plan& plan, StageRef stage);
 std::string to_text(StageRef stage);  // "attention.3"
 std::string to_text(const Edge& edge, const RankGrid& grid);
+std::string_view name_of(Value value);
 
 // One line an edge, one line a step. from_text(to_text(p)) == p; errors name the line.
 std::string to_text(const Plan& plan, const RankGrid& grid);
 Result<Plan> plan_from_text(std::string_view text, const RankGrid& grid);
 Json to_json(const Plan& plan, const RankGrid& grid);
+// Reads what to_json writes, from a stranger: errors name the edge and the step.
+Result<Plan> plan_from_json(const Json& edges, const RankGrid& grid);
 uint64_t hash_of(const Plan& plan);
 
 }  // namespace lockstep::planning

@@ -5,6 +5,9 @@
 
 #include "lockstep/planning/layout_paths.h"
 #include "lockstep/planning/passes/fuse_all_reduce_add_norm.h"
+#include "lockstep/planning/passes/fuse_combine_add.h"
+#include "lockstep/planning/passes/fuse_scatter_add_norm_gather.h"
+#include "lockstep/planning/passes/merge_gathers.h"
 
 namespace lockstep::planning {
 namespace {
@@ -55,12 +58,18 @@ using Frontier = std::vector<Arrival>;
 
 class ChainSearch {
  public:
-  ChainSearch(std::span<const Stage> chain, const PlanningContext& context)
+  enum class Layouts : uint8_t { kCheapest, kOfAttention };
+
+  ChainSearch(std::span<const Stage> chain, const PlanningContext& context, Layouts layouts)
       : chain_(chain),
         context_(context),
         all_rows_(context, context.load),
         wanted_rows_(context, after_select(context.load)) {
     const uint32_t axes = context.grid.all().bits();
+    if (layouts == Layouts::kOfAttention) {
+      whole_rows_.push_back(Layout().with(context.grid.attention_dp(), Placement::kShard));
+      return;
+    }
     for (uint32_t subset = 0; subset <= axes; ++subset)
       whole_rows_.push_back(Layout().with(AxisSet(subset), Placement::kShard));
   }
@@ -221,9 +230,10 @@ void number_steps(Plan& plan) {
 
 Status check_pass_names(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    std::string known;
-    for (const Pass& pass : default_passes()) known += (known.empty() ? "" : ", ") + std::string(pass.name);
+    std::string known(kChooseLayouts);
+    for (const Pass& pass : default_passes()) known += ", " + std::string(pass.name);
     const auto passes = default_passes();
+    if (name == kChooseLayouts) continue;
     if (std::none_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; }))
       return invalid_argument("--skip-pass", "there is no pass \"{}\"; the passes are: {}", name, known);
   }
@@ -233,20 +243,35 @@ Status check_pass_names(const std::vector<std::string>& names) {
 }  // namespace
 
 std::span<const Pass> default_passes() {
-  static const Pass passes[] = {{"fuse_all_reduce_add_norm", fuse_all_reduce_add_norm}};
+  static const Pass passes[] = {{"merge_gathers", merge_gathers},
+                                {"fuse_all_reduce_add_norm", fuse_all_reduce_add_norm},
+                                {"fuse_scatter_add_norm_gather", fuse_scatter_add_norm_gather},
+                                {"fuse_combine_add", fuse_combine_add}};
   return passes;
 }
 
 Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& context,
                        const PlannerOptions& options) {
   if (const auto names = check_pass_names(options.skip_passes); !names) return names.error();
-  auto plan = ChainSearch(chain, context).run();
-  if (!plan) return plan;
-  for (const Pass& pass : default_passes()) {
+  const auto is_skipped = [&](std::string_view name) {
     const auto& skip = options.skip_passes;
-    if (std::find(skip.begin(), skip.end(), pass.name) == skip.end()) *plan = pass.run(*plan, context);
+    return std::find(skip.begin(), skip.end(), name) != skip.end();
+  };
+  const auto look = [&](std::string_view name, Plan& plan) -> Status {
+    number_steps(plan);
+    return options.after_pass ? options.after_pass(name, plan) : Status(Done{});
+  };
+  using Layouts = ChainSearch::Layouts;
+  auto plan =
+      ChainSearch(chain, context, is_skipped(kChooseLayouts) ? Layouts::kOfAttention : Layouts::kCheapest)
+          .run();
+  if (!plan) return plan;
+  if (const Status status = look(kChooseLayouts, *plan); !status) return status.error();
+  for (const Pass& pass : default_passes()) {
+    if (is_skipped(pass.name)) continue;
+    *plan = pass.run(*plan, context);
+    if (const Status status = look(pass.name, *plan); !status) return status.error();
   }
-  number_steps(*plan);
   return plan;
 }
 

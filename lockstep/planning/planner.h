@@ -23,8 +23,15 @@ struct Pass {
 };
 std::span<const Pass> default_passes();
 
+// What is not a rewrite but can be left out by name too: the choice of layouts. Without it the residual stays
+// as attention holds it, and each edge is the cheapest from there and back.
+inline constexpr std::string_view kChooseLayouts = "choose_layouts";
+
 struct PlannerOptions {
   std::vector<std::string> skip_passes;  // by name; an unknown name is an error that lists the known ones
+  // Called with the plan that the search made (as kChooseLayouts) and after every pass; its error ends
+  // planning.
+  std::function<Status(std::string_view pass, const Plan&)> after_pass = {};
 };
 
 // The cheapest chain of signatures and steps under the cost model, the residual's layouts included, then the

@@ -1,6 +1,7 @@
 #include "lockstep/planning/rank_grid.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -22,38 +23,51 @@ Status check_nesting(const std::vector<Width>& widths) {
   return Done{};
 }
 
-void name_axes(std::vector<AtomicAxis>& axes, int attention_tp) {
-  int num_tp = 0, num_dp = 0;
-  for (const AtomicAxis& axis : axes) ++(axis.stride < attention_tp ? num_tp : num_dp);
-  int tp = 0, dp = 0;
+void name_axes(std::vector<AtomicAxis>& axes, const GridShape& shape) {
+  const auto role = [&](const AtomicAxis& axis) {
+    if (axis.stride < shape.attention_tp / shape.attn_cp) return "tp";
+    return axis.stride < shape.attention_tp ? "cp" : "dp";
+  };
+  std::map<std::string, int> of_role, next;
+  for (const AtomicAxis& axis : axes) ++of_role[role(axis)];
   for (AtomicAxis& axis : axes) {
-    const bool is_tp = axis.stride < attention_tp;
-    const int of_role = is_tp ? num_tp : num_dp;
-    int& next = is_tp ? tp : dp;
-    axis.name = is_tp ? "tp" : "dp";
-    if (of_role > 1) axis.name += std::to_string(next++);
+    axis.name = role(axis);
+    if (of_role[role(axis)] > 1) axis.name += std::to_string(next[role(axis)]++);
   }
 }
 
 }  // namespace
 
 Result<RankGrid> RankGrid::make(const GridShape& shape) {
+  if (shape.num_ranks < 1 || shape.moe_dp < 1 || shape.num_ranks % shape.moe_dp != 0)
+    return invalid_argument("", "{} copies of the experts do not divide the {} ranks", shape.moe_dp,
+                            shape.num_ranks);
+  if (shape.attn_cp < 1 || shape.attention_tp < 1 || shape.attention_tp % shape.attn_cp != 0)
+    return invalid_argument("", "a context-parallel width of {} does not divide the {} ranks of a replica",
+                            shape.attn_cp, shape.attention_tp);
   const std::vector<Width> widths = {{"attention-TP", shape.attention_tp},
+                                     {"attention heads'", shape.attention_tp / shape.attn_cp},
                                      {"experts' TP", shape.expert_tp},
                                      {"dense-TP", shape.dense_tp},
+                                     {"experts' copy", shape.num_ranks / shape.moe_dp},
+                                     {"head", shape.head_tp == 0 ? shape.num_ranks : shape.head_tp},
+                                     {"embedding", shape.embedding_tp},
                                      {"rank", shape.num_ranks}};
   for (const Width& width : widths)
     if (width.value < 1 || shape.num_ranks % width.value != 0)
       return invalid_argument("", "the {} width {} does not divide the {} ranks", width.role, width.value,
                               shape.num_ranks);
   if (auto nested = check_nesting(widths); !nested) return nested.error();
+  if (shape.num_ranks / shape.moe_dp % shape.expert_tp != 0)
+    return invalid_argument("", "the experts' TP width {} does not divide the {} ranks of a copy",
+                            shape.expert_tp, shape.num_ranks / shape.moe_dp);
 
   RankGrid grid(shape);
   std::set<int> cuts = {1};
   for (const Width& width : widths) cuts.insert(width.value);
   for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut)
     grid.axes_.push_back({.name = "", .size = *std::next(cut) / *cut, .stride = *cut});
-  name_axes(grid.axes_, shape.attention_tp);
+  name_axes(grid.axes_, shape);
   LOCKSTEP_CHECK_LE(grid.num_axes(), kMaxAxes);
   return grid;
 }

@@ -1,10 +1,10 @@
 #pragma once
 // The ranks of one engine as a grid of atomic axes. Pure arithmetic: no communicator, no device.
 //
-// Attention factors the ranks as (TP, DP), experts as (TP, EP), dense layers as (TP, replicas), each with the
-// fastest first over the same rank number. The atomic axes are the common refinement of all of them, so every
-// group that any stage needs is a set of atomic axes. Factorizations that do not nest have no common
-// refinement and are refused.
+// Attention factors the ranks as (TP, CP, DP), experts as (TP, EP, copies), dense layers, head and embedding
+// as (TP, replicas), each with the fastest first over the same rank number. The atomic axes are the common
+// refinement of all of them, so every group that any stage needs is a set of atomic axes. Factorizations that
+// do not nest have no common refinement and are refused.
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
@@ -42,9 +42,14 @@ class AxisSet {
 // Sizes by role. Each width must divide num_ranks: attention_tp * attention_dp == num_ranks and so on.
 struct GridShape {
   int num_ranks = 1;
-  int attention_tp = 1;  // A; attention DP is num_ranks / A
-  int expert_tp = 1;     // T; EP is num_ranks / T
+  int attention_tp = 1;  // ranks of a replica, A * C; attention DP is num_ranks / attention_tp
+  int expert_tp = 1;     // T; EP is num_ranks / (T * M)
   int dense_tp = 1;      // N; dense replicas are num_ranks / N
+  int moe_dp = 1;        // M: copies of the experts, each for the rows of its own ranks
+  int head_tp = 0;       // over which the vocabulary of the LM head is split; 0: all ranks
+  int embedding_tp = 1;  // over which the vocabulary of the embedding is split
+  int attn_cp = 1;       // C: ranks of a replica that share out its rows; its heads are split over the others
+  bool operator==(const GridShape&) const = default;
 };
 
 struct AtomicAxis {
@@ -67,7 +72,12 @@ class RankGrid {
   AxisSet attention_tp() const { return below(shape_.attention_tp); }
   AxisSet attention_dp() const { return all() - attention_tp(); }
   AxisSet expert_tp() const { return below(shape_.expert_tp); }
-  AxisSet expert_parallel() const { return all() - expert_tp(); }
+  AxisSet attention_heads() const { return below(shape_.attention_tp / shape_.attn_cp); }
+  AxisSet attention_cp() const { return attention_tp() - attention_heads(); }
+  AxisSet expert_copies() const { return all() - below(shape_.num_ranks / shape_.moe_dp); }
+  AxisSet expert_parallel() const { return all() - expert_tp() - expert_copies(); }
+  AxisSet head_tp() const { return shape_.head_tp == 0 ? all() : below(shape_.head_tp); }
+  AxisSet embedding_tp() const { return below(shape_.embedding_tp); }
   AxisSet dense_tp() const { return below(shape_.dense_tp); }
   int num_replicas() const { return shape_.num_ranks / shape_.attention_tp; }
   int replica_of(int rank) const { return rank / shape_.attention_tp; }

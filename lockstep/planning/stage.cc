@@ -1,5 +1,7 @@
 #include "lockstep/planning/stage.h"
 
+#include <algorithm>
+
 namespace lockstep::planning {
 namespace {
 
@@ -15,26 +17,43 @@ void for_each_sharding(AxisSet free, F f) {
 }
 
 Stage embedding(const ModelShape& model, const RankGrid& grid) {
-  // The whole table on every rank, and every rank knows all token ids: any share of a replica's rows can be
-  // looked up without communication.
+  // Every rank knows all token ids: any share of a replica's rows can be looked up without communication. A
+  // rank that holds a part of the vocabulary gives zeros for the tokens that it does not know.
   Stage stage{.kind = StageKind::kEmbedding, .layer = 0, .signatures = {}};
-  for_each_sharding(grid.attention_tp(), [&](Layout tp) {
-    const Layout gives = tp.with(grid.attention_dp(), kShard);
-    stage.signatures.push_back(
-        {.needs = gives, .gives = gives, .flops_per_row = static_cast<double>(model.hidden)});
+  const AxisSet split = grid.embedding_tp();
+  for_each_sharding(grid.attention_tp() - split, [&](Layout tp) {
+    const Layout rows = tp.with(grid.attention_dp() - split, kShard);
+    stage.signatures.push_back({.needs = rows,
+                                .gives = rows.with(split, kPartial),
+                                .flops_per_row = static_cast<double>(model.hidden)});
   });
   return stage;
 }
 
-Stage attention(const ModelShape& model, const RankGrid& grid, AxisSet split, int layer) {
+// Of one layer, for one row and one earlier token, on one of `width` ranks.
+double cache_bytes(const ModelShape& model, int width) {
+  if (model.layers.empty()) return 0;
+  return model.cache_values_per_token * model.cache_bytes_per_value /
+         static_cast<double>(model.layers.size()) / std::min(width, model.cache_split);
+}
+
+Stage attention(const ModelShape& model, const RankGrid& grid, int layer) {
   const Layout rows = Layout().with(grid.attention_dp(), kShard);
-  const int width = grid.size(split);
-  return {.kind = StageKind::kAttention,
-          .layer = layer,
-          .signatures = {{.needs = rows,
-                          .gives = rows.with(split, kPartial),
-                          .weight_bytes = model.attention_params * model.bytes_per_weight / width,
-                          .flops_per_row = 2 * model.attention_params / width}}};
+  const AxisSet heads = grid.attention_heads(), context = grid.attention_cp();
+  const int width = grid.size(heads);
+  Stage stage{.kind = StageKind::kAttention, .layer = layer, .signatures = {}};
+  // Every rank of a replica caches all of its tokens, so each needs all rows; of the rows that it attends
+  // with it may give a share of its own only.
+  const auto add = [&](Layout gives, double share) {
+    stage.signatures.push_back({.needs = rows,
+                                .gives = gives.with(heads, kPartial),
+                                .weight_bytes = model.attention_params * model.bytes_per_weight / width,
+                                .flops_per_row = 2 * model.attention_params / width * share,
+                                .cache_bytes_per_token = cache_bytes(model, width) * share});
+  };
+  if (!context.empty()) add(rows.with(context, kShard), 1.0 / grid.size(context));
+  add(rows, 1);
+  return stage;
 }
 
 Stage dense(const ModelShape& model, const RankGrid& grid, AxisSet split, int layer) {
@@ -49,25 +68,42 @@ Stage dense(const ModelShape& model, const RankGrid& grid, AxisSet split, int la
   return stage;
 }
 
-// Every rank that holds a part of the shared expert adds what it and its experts, or its slices of them,
-// gave.
-Stage experts(const ModelShape& model, const RankGrid& grid, AxisSet owes, int layer) {
-  const AxisSet exchange = grid.all() - owes;
-  const double expert_params = 3.0 * model.hidden * model.expert_inter;
-  const double shared_params = 3.0 * model.hidden * model.shared_inter / grid.size(owes);
-  const Layout rows = Layout().with(exchange, kShard);
-  return {
-      .kind = StageKind::kExperts,
-      .layer = layer,
-      .signatures = {{.needs = rows,
-                      .gives = rows.with(owes, kPartial),
-                      .exchange = exchange,
-                      .weight_bytes = (expert_params * model.num_experts / grid.num_ranks() + shared_params) *
-                                      model.bytes_per_weight,
-                      .flops_per_row = 2 * (expert_params * model.top_k / grid.size(owes) + shared_params)}}};
+ExchangeSlots slots_of(ExchangeBackend backend) {
+  if (backend == ExchangeBackend::kInProcessExpertMajor) return ExchangeSlots::kExpertMajor;
+  return backend == ExchangeBackend::kInProcessTokenMajor ? ExchangeSlots::kTokenMajor
+                                                          : ExchangeSlots::kExactCount;
 }
 
-Stage head(const ModelShape& model, const RankGrid& grid, AxisSet columns) {
+Stage experts(const ModelShape& model, const RankGrid& grid, int layer, const StageOptions& options) {
+  const AxisSet exchange = options.exchange == ExchangeBackend::kNone ? AxisSet() : grid.expert_parallel();
+  const AxisSet owes = experts_owe(grid, options.exchange);
+  const double expert_params = 3.0 * model.hidden * model.expert_inter / grid.size(grid.expert_tp());
+  const double shared_params = 3.0 * model.hidden * model.shared_inter;
+  const bool is_split = options.shared == SharedExpert::kSplit;
+  const double in_copy = grid.size(grid.expert_parallel());
+  Stage stage{.kind = StageKind::kExperts, .layer = layer, .signatures = {}};
+  // Copies of the experts may share the rows, or each compute them all.
+  for_each_sharding(grid.expert_copies(), [&](Layout copies) {
+    const Layout rows = copies.with(exchange, kShard);
+    stage.signatures.push_back(
+        {.needs = rows,
+         .gives = rows.with(owes, kPartial),
+         .exchange = exchange,
+         .weight_bytes =
+             (is_split ? shared_params / grid.size(owes) : shared_params) * model.bytes_per_weight,
+         .flops_per_row = 2 * (expert_params * model.top_k * grid.size(grid.expert_tp()) + shared_params) /
+                          grid.size(owes),
+         .shared = options.shared,
+         .slots = slots_of(options.exchange),
+         .expert_bytes = expert_params * model.bytes_per_weight,
+         .owned_experts = model.num_experts / in_copy,
+         .choice = model.num_experts > 0 ? static_cast<double>(model.top_k) / model.num_experts : 0});
+  });
+  return stage;
+}
+
+Stage head(const ModelShape& model, const RankGrid& grid, HeadSplit split) {
+  const AxisSet columns = head_axes(grid, split);
   const Layout rows = Layout().with(grid.all() - columns, kShard);
   const double params = static_cast<double>(model.hidden) * model.vocab / grid.size(columns);
   return {.kind = StageKind::kHead,
@@ -98,6 +134,37 @@ std::string_view name_of(StageKind kind) {
   return "?";
 }
 
+std::string_view name_of(ExchangeBackend backend) {
+  switch (backend) {
+    case ExchangeBackend::kNone:
+      return "none";
+    case ExchangeBackend::kInProcess:
+      return "in_process";
+    case ExchangeBackend::kInProcessExpertMajor:
+      return "in_process_expert_major";
+    case ExchangeBackend::kInProcessTokenMajor:
+      return "in_process_token_major";
+  }
+  return "?";
+}
+
+AxisSet head_axes(const RankGrid& grid, HeadSplit split) {
+  switch (split) {
+    case HeadSplit::kAllRanks:
+      return grid.all();
+    case HeadSplit::kAttentionTp:
+      return grid.attention_tp();
+    case HeadSplit::kOwnWidth:
+      return grid.head_tp();
+  }
+  return grid.all();
+}
+
+AxisSet experts_owe(const RankGrid& grid, ExchangeBackend backend) {
+  const AxisSet copy = grid.expert_tp() | grid.expert_parallel();
+  return backend == ExchangeBackend::kNone ? copy : grid.expert_tp();
+}
+
 const Signature* signature_of(const Stage& stage, const Layout* needs, const Layout* gives) {
   for (const Signature& signature : stage.signatures)
     if ((needs == nullptr || signature.needs == *needs) && (gives == nullptr || signature.gives == *gives))
@@ -106,13 +173,14 @@ const Signature* signature_of(const Stage& stage, const Layout* needs, const Lay
 }
 
 WeightSplits weight_splits(const RankGrid& grid, const StageOptions& options) {
-  const bool exchanges = options.exchange != ExchangeBackend::kNone;
-  return {.attention = grid.attention_tp(),
+  const bool splits_shared = options.shared == SharedExpert::kSplit;
+  return {.attention = grid.attention_heads(),
           .dense = grid.dense_tp(),
           .expert_parallel = grid.expert_parallel(),
           .expert_tp = grid.expert_tp(),
-          .shared = exchanges ? grid.expert_tp() : grid.all(),
-          .head = options.head == HeadSplit::kAllRanks ? grid.all() : grid.attention_tp()};
+          .shared = splits_shared ? experts_owe(grid, options.exchange) : AxisSet(),
+          .head = head_axes(grid, options.head),
+          .embedding = grid.embedding_tp()};
 }
 
 std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
@@ -120,12 +188,11 @@ std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& g
   const WeightSplits splits = weight_splits(grid, options);
   std::vector<Stage> chain = {embedding(model, grid)};
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
-    chain.push_back(attention(model, grid, splits.attention, layer));
-    chain.push_back(model.layers[layer] == ModelShape::Ffn::kDense
-                        ? dense(model, grid, splits.dense, layer)
-                        : experts(model, grid, splits.shared, layer));
+    chain.push_back(attention(model, grid, layer));
+    chain.push_back(model.layers[layer] == ModelShape::Ffn::kDense ? dense(model, grid, splits.dense, layer)
+                                                                   : experts(model, grid, layer, options));
   }
-  chain.push_back(head(model, grid, splits.head));
+  chain.push_back(head(model, grid, options.head));
   const Layout home = Layout().with(grid.all(), kShard);
   chain.push_back({.kind = StageKind::kSampler,
                    .layer = chain.back().layer,

@@ -20,13 +20,42 @@ enum class StageKind : uint8_t {
 };
 std::string_view name_of(StageKind kind);
 
+// How the shared expert is computed beside the routed ones, whose sum may be owed over some axes.
+enum class SharedExpert : uint8_t {
+  kSplit,      // its width is split over the ranks that owe the sum
+  kAtHome,     // whole on every rank; of the ranks that owe a row's sum, the one nearest its home computes it
+  kEveryRank,  // whole on every rank, and every rank adds it: right only where no sum is owed
+};
+
+// How a router tells padding from rows. Only the first is right for every step; the others are what the
+// verifier must find.
+enum class RouterMask : uint8_t { kByRow, kByCount, kNone };
+// What the numbers are that a dispatch sends: of all experts, or of those of the rank that owns them.
+enum class ExpertIds : uint8_t { kGlobal, kLocal };
+// How the rows that are dispatched lie at their experts.
+enum class ExchangeSlots : uint8_t {
+  kExactCount,   // as many slots as rows came, grouped by expert
+  kExpertMajor,  // every expert has as many slots as rows could come, with holes behind those that did
+  kTokenMajor,   // every rank has as many places as rows it could send; a row comes once for all its experts
+};
+
 // One way to run a stage.
 struct Signature {
   Layout needs, gives;
   AxisSet exchange;  // kExperts: the axes over which rows are dispatched to their experts and combined back;
                      // empty where a rank computes the experts that it owns for the rows that it holds
-  double weight_bytes = 0;   // read by one rank in a step
-  double flops_per_row = 0;  // by one rank for one row that it holds under `needs`
+  double weight_bytes = 0;                     // read by one rank in a step, whatever its rows
+  double flops_per_row = 0;                    // by one rank for one row that it holds under `needs`
+  SharedExpert shared = SharedExpert::kSplit;  // kExperts, as the next two
+  RouterMask mask = RouterMask::kByRow;
+  ExpertIds ids = ExpertIds::kGlobal;
+  ExchangeSlots slots = ExchangeSlots::kExactCount;
+  // kExperts: an expert is read only where a row chose it.
+  double expert_bytes = 0;   // of the part of one expert that a rank owns
+  double owned_experts = 0;  // on average
+  double choice = 0;         // that a row chooses a given expert
+  // kAttention: bytes of the cache that a rank reads for one row and one earlier token.
+  double cache_bytes_per_token = 0;
 };
 
 struct Stage {
@@ -50,15 +79,28 @@ struct ModelShape {
   double bytes_per_weight = 2;
   int quant_block =
       0;  // inputs or outputs that share a quantized weight's factor; 0: every split is between blocks
+  double cache_values_per_token = 0;  // of all layers, on one rank that holds all heads
+  int cache_split = 1;                // ranks over which attention-TP can split them; 1: each keeps all
+  double cache_bytes_per_value = 2;
 };
 
-enum class ExchangeBackend : uint8_t { kNone, kInProcess };
-enum class HeadSplit : uint8_t { kAllRanks, kAttentionTp };
+enum class ExchangeBackend : uint8_t { kNone, kInProcess, kInProcessExpertMajor, kInProcessTokenMajor };
+inline constexpr ExchangeBackend kExchangeBackends[] = {ExchangeBackend::kNone, ExchangeBackend::kInProcess,
+                                                        ExchangeBackend::kInProcessExpertMajor,
+                                                        ExchangeBackend::kInProcessTokenMajor};
+std::string_view name_of(ExchangeBackend backend);
+enum class HeadSplit : uint8_t { kAllRanks, kAttentionTp, kOwnWidth };  // the last: GridShape::head_tp
 
 struct StageOptions {
   ExchangeBackend exchange = ExchangeBackend::kNone;
   HeadSplit head = HeadSplit::kAllRanks;
+  SharedExpert shared = SharedExpert::kSplit;
 };
+
+// The axes over which the vocabulary of the head is split.
+AxisSet head_axes(const RankGrid& grid, HeadSplit split);
+// The axes over which a stage of experts owes a sum: those over which no exchange brings rows together.
+AxisSet experts_owe(const RankGrid& grid, ExchangeBackend backend);
 
 // Over which axes each kind of weight is split. Stages are declared and weights are sliced by this one
 // answer.
@@ -67,8 +109,9 @@ struct WeightSplits {
   AxisSet dense;            // width of dense layers
   AxisSet expert_parallel;  // experts
   AxisSet expert_tp;        // width of an expert
-  AxisSet shared;           // width of the shared expert: over all who owe addends of an experts stage
-  AxisSet head;             // rows of the LM head
+  AxisSet shared;     // width of the shared expert: over all who owe addends of an experts stage; or none
+  AxisSet head;       // rows of the LM head
+  AxisSet embedding;  // rows of the embedding
 };
 WeightSplits weight_splits(const RankGrid& grid, const StageOptions& options);
 

@@ -24,6 +24,16 @@ void check_counts(const StepShape& shape, const ReplicaCounts& counts) {
   }
 }
 
+// The smallest captured graph that has room for every replica; 0 where none is replayed.
+int32_t bucket_of(const StepShape& shape, Regime regime, int32_t most_padded_rows) {
+  if (regime == Regime::kPrefill || most_padded_rows == 0) return 0;
+  for (const int32_t bucket : shape.buckets) {
+    LOCKSTEP_CHECK_EQ(bucket % shape.row_quantum(), 0);
+    if (bucket >= most_padded_rows) return bucket;
+  }
+  return 0;
+}
+
 }  // namespace
 
 uint64_t hash_of(const StepPlan& plan) {
@@ -33,7 +43,9 @@ uint64_t hash_of(const StepPlan& plan) {
     hasher.add(numbers.size());
     for (const int32_t number : numbers) add(number);
   };
-  hasher.add(plan.step).add(static_cast<uint64_t>(plan.regime)).add(plan.counts.size());
+  hasher.add(plan.step).add(static_cast<uint64_t>(plan.regime)).add(static_cast<uint64_t>(plan.protocol));
+  add(plan.bucket);
+  hasher.add(plan.counts.size());
   for (const ReplicaCounts& counts : plan.counts) {
     add(counts.num_requests);
     add(counts.num_target_rows);
@@ -55,21 +67,50 @@ StepShape step_shape(const RankGrid& grid, const Capacity& capacity) {
           .capacity = capacity};
 }
 
+std::string_view name_of(Regime regime) {
+  switch (regime) {
+    case Regime::kDecodeSmall:
+      return "decode_small";
+    case Regime::kDecode:
+      return "decode";
+    case Regime::kPrefill:
+      return "prefill";
+  }
+  return "?";
+}
+
+Regime regime_of(const Capacity& capacity, int32_t most_padded_rows) {
+  if (most_padded_rows > capacity.max_decode_rows) return Regime::kPrefill;
+  const bool is_small =
+      capacity.max_small_decode_rows > 0 && most_padded_rows <= capacity.max_small_decode_rows;
+  return is_small ? Regime::kDecodeSmall : Regime::kDecode;
+}
+
+Protocol protocol_of(Regime regime) {
+  return regime == Regime::kPrefill ? Protocol::kNormal : Protocol::kLowLatency;
+}
+
 StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts) {
   LOCKSTEP_CHECK_EQ(static_cast<int32_t>(counts.size()), shape.num_replicas);
   StepPlan plan{.step = step, .counts = std::move(counts)};
   const int32_t ranks = shape.ranks_per_replica;
+  int32_t most = 0;
+  for (const ReplicaCounts& mine : plan.counts) {
+    check_counts(shape, mine);
+    plan.padded_rows.push_back(round_up(mine.num_target_rows, shape.row_quantum()));
+    most = std::max(most, plan.padded_rows.back());
+  }
+  plan.regime = regime_of(shape.capacity, most);
+  plan.protocol = protocol_of(plan.regime);
+  plan.bucket = bucket_of(shape, plan.regime, most);
+  if (plan.bucket > 0) plan.padded_rows.assign(plan.counts.size(), plan.bucket);
   plan.logit_rows_per_home.assign(static_cast<size_t>(shape.num_replicas) * ranks, 0);
   for (int32_t replica = 0; replica < shape.num_replicas; ++replica) {
-    const ReplicaCounts& mine = plan.counts[replica];
-    check_counts(shape, mine);
-    const int32_t padded = round_up(mine.num_target_rows, shape.row_quantum());
-    const int32_t per_home = padded / ranks;
-    plan.padded_rows.push_back(padded);
+    const int32_t per_home = plan.padded_rows[replica] / ranks;
     plan.rows_per_home.insert(plan.rows_per_home.end(), ranks, per_home);
-    for (const int32_t row : mine.logit_rows) ++plan.logit_rows_per_home[replica * ranks + row / per_home];
+    for (const int32_t row : plan.counts[replica].logit_rows)
+      ++plan.logit_rows_per_home[replica * ranks + row / per_home];
     plan.max_rows_of_any_home = std::max(plan.max_rows_of_any_home, per_home);
-    if (padded > shape.capacity.max_decode_rows) plan.regime = Regime::kPrefill;
   }
   plan.hash = hash_of(plan);
   return plan;

@@ -5,6 +5,7 @@
 // of it.
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/planning/rank_grid.h"
@@ -25,23 +26,38 @@ struct Capacity {
   int32_t max_rows = 1;         // padded rows of one replica; a multiple of the quantum
   int32_t max_decode_rows = 1;  // padded rows up to which the decode plan is used; a multiple of the quantum
   int32_t max_logit_rows = 1;
+  // Padded rows up to which the plan for small decode steps is used; a multiple of the quantum; 0: never.
+  int32_t max_small_decode_rows = 0;
 };
 
-enum class Regime : uint8_t { kDecode, kPrefill };
+// Which of the three plans a step runs: by the replica with the most padded rows.
+enum class Regime : uint8_t { kDecodeSmall, kDecode, kPrefill };
+std::string_view name_of(Regime regime);
+Regime regime_of(const Capacity& capacity, int32_t most_padded_rows);
+
+// How experts exchange rows: with few rows slots are sent whether they are full or not, with many they are
+// counted first.
+enum class Protocol : uint8_t { kLowLatency, kNormal };
+Protocol protocol_of(Regime regime);
 
 struct StepShape {
   int32_t num_replicas = 1;
   int32_t ranks_per_replica = 1;  // A; the row quantum
   Capacity capacity;
+  // Padded rows of a replica for which a graph was captured: ascending multiples of the quantum, the last not
+  // below max_decode_rows. Empty: every step is run as it comes.
+  std::vector<int32_t> buckets = {};
   int32_t row_quantum() const { return ranks_per_replica; }
 };
 
 struct StepPlan {
   uint64_t step = 0;
   Regime regime = Regime::kDecode;
+  Protocol protocol = Protocol::kLowLatency;
+  int32_t bucket = 0;  // padded rows of every replica in a step that replays a graph; 0: no graph
   std::vector<ReplicaCounts> counts;  // [replicas]
   std::vector<int32_t>
-      padded_rows;  // [replicas] target rows rounded up to the quantum; 0 for an idle replica
+      padded_rows;  // [replicas] target rows rounded up to the quantum, or the bucket; else 0 where idle
   std::vector<int32_t> rows_per_home;        // [ranks] padded rows of each home rank
   std::vector<int32_t> logit_rows_per_home;  // [ranks] wanted rows of each home rank; not padded
   int32_t max_rows_of_any_home = 0;          // the geometry of an exchange with fixed slots

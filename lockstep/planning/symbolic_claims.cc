@@ -33,6 +33,7 @@ std::optional<std::pair<Placement, Placement>> rule_of(StepKind kind) {
   switch (kind) {
     case StepKind::kAllReduce:
     case StepKind::kFusedAllReduceAddNorm:
+    case StepKind::kFusedScatterAddNormGather:
       return std::pair(kPartial, kReplicate);
     case StepKind::kReduceScatter:
       return std::pair(kPartial, kShard);
@@ -66,7 +67,9 @@ std::string_view complaint_of(Placement takes) {
 // Within an edge: moves of what was given, one add (or seed), one norm, moves of what was normed.
 void Ranks::check_order(const Step& step) const {
   const bool is_add = step.kind == StepKind::kAdd || step.kind == StepKind::kSeed ||
-                      step.kind == StepKind::kFusedAllReduceAddNorm;
+                      step.kind == StepKind::kFusedAllReduceAddNorm ||
+                      step.kind == StepKind::kFusedScatterAddNormGather ||
+                      step.kind == StepKind::kFusedCombineAdd;
   if (is_add && phase_ != Phase::kGiven) throw Misstep("hidden is added to the residual a second time");
   if (step.kind == StepKind::kNorm && phase_ == Phase::kGiven)
     throw Misstep("the residual is normed before hidden is added to it");
@@ -104,7 +107,8 @@ void Ranks::check_claims_before(const Step& step, const EdgeContext& edge) const
                               grid_.name_of(edge.takes.exchange)));
   if (step.kind == StepKind::kDispatch && phase_ != Phase::kNormed)
     throw Misstep("rows are dispatched before they are normed");
-  if (step.kind == StepKind::kCombine && step.over != edge.gave.exchange)
+  const bool combines = step.kind == StepKind::kCombine || step.kind == StepKind::kFusedCombineAdd;
+  if (combines && step.over != edge.gave.exchange)
     throw Misstep(fmt::format("it combines over {}, the stage exchanges over {}", grid_.name_of(step.over),
                               grid_.name_of(edge.gave.exchange)));
 }
@@ -121,7 +125,7 @@ void Ranks::check_claims_after(const Step& step, const Layout& before, const Edg
           grid_.name_of(owed.empty() ? wrong : owed), word_of(step.value), to_text(before, grid_)));
     }
     should = before.with(step.over, makes);
-  } else if (step.kind == StepKind::kCombine) {
+  } else if (step.kind == StepKind::kCombine || step.kind == StepKind::kFusedCombineAdd) {
     should = edge.gave.gives;
   }
   if (step.after != should)
@@ -130,14 +134,25 @@ void Ranks::check_claims_after(const Step& step, const Layout& before, const Edg
   layout_of(step.value) = should;
   if (step.kind == StepKind::kAdd || step.kind == StepKind::kSeed) phase_ = Phase::kAdded;
   if (step.kind == StepKind::kNorm) phase_ = Phase::kNormed;
-  if (step.kind == StepKind::kFusedAllReduceAddNorm) {
-    if (should != residual_layout_)
-      throw Misstep(fmt::format("it adds hidden, which is {}, to the residual, which is {}",
-                                to_text(should, grid_), to_text(residual_layout_, grid_)));
-    phase_ = Phase::kNormed;
-  }
+  check_fused_add(step, should);
   check_rows(Value::kHidden);
   if (has_residual_) check_rows(Value::kResidual);
+}
+
+// A fused step adds hidden to the residual somewhere inside: are both whole and in one layout there?
+void Ranks::check_fused_add(const Step& step, const Layout& after) {
+  Layout added = after;
+  if (step.kind == StepKind::kFusedScatterAddNormGather) added = after.with(step.over, Placement::kShard);
+  const bool norms =
+      step.kind == StepKind::kFusedAllReduceAddNorm || step.kind == StepKind::kFusedScatterAddNormGather;
+  if (!norms && step.kind != StepKind::kFusedCombineAdd) return;
+  if (const AxisSet owed = added.axes_with(Placement::kPartial, grid_); !owed.empty())
+    throw Misstep(
+        fmt::format("a sum over {} is still owed: hidden is {}", grid_.name_of(owed), to_text(added, grid_)));
+  if (added != residual_layout_)
+    throw Misstep(fmt::format("it adds hidden, which is {}, to the residual, which is {}",
+                              to_text(added, grid_), to_text(residual_layout_, grid_)));
+  phase_ = norms ? Phase::kNormed : Phase::kAdded;
 }
 
 // A layout says which rows each rank holds: does it hold them?
@@ -147,7 +162,8 @@ void Ranks::check_rows(Value value) {
     const std::vector<RowId>& held = of(value)[rank].rows;
     if (held != should)
       throw Misstep(fmt::format("rank {} holds {} rows of {}, which as {} are {}", rank, held.size(),
-                                word_of(value), to_text(layout_of(value), grid_), should.size()));
+                                word_of(value), to_text(layout_of(value), grid_), should.size()),
+                    rank);
   }
 }
 

@@ -5,6 +5,7 @@
 namespace lockstep::planning::symbolic {
 
 RowTable::RowTable(const StepPlan& step_plan, const RankGrid& grid) {
+  max_rows_of_any_home = step_plan.max_rows_of_any_home;
   first_of_home.push_back(0);
   for (int home = 0; home < grid.num_ranks(); ++home) {
     const ReplicaCounts& counts = step_plan.counts[grid.replica_of(home)];

@@ -28,6 +28,7 @@ struct RowTable {
 
   std::vector<Row> rows;
   std::vector<RowId> first_of_home;  // [ranks + 1]
+  int64_t max_rows_of_any_home = 0;
 };
 
 struct Route {

@@ -63,12 +63,14 @@ const std::vector<RowId>& Ranks::rows_of(const Layout& layout, int rank, RowSet 
 
 void Ranks::embed(const Signature& signature) {
   hidden_layout_ = signature.gives;
+  const AxisSet split = signature.gives.axes_with(Placement::kPartial, grid_);
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
     Held& held = hidden_[rank];
     held.rows = rows_of(signature.gives, rank, RowSet::kAll);
+    const int index = grid_.index_in_group(rank, split), size = grid_.size(split);
     for (const RowId row : held.rows)
       held.values.push_back(table_.rows[row].padding ? padding_value(rank, row)
-                                                     : embedding(row, options_.seed));
+                                                     : addend(embedding(row, options_.seed), index, size));
   }
 }
 
@@ -76,11 +78,7 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
   phase_ = Phase::kGiven;
   if (stage.kind == StageKind::kExperts) {
     compute_experts(stage.layer);
-    const AxisSet owes = signature.gives.axes_with(Placement::kPartial, grid_);
-    shared_ = hidden_;
-    for (int rank = 0; rank < grid_.num_ranks(); ++rank)
-      for (uint64_t& value : shared_[rank].values)
-        value = addend(shared_expert(stage.layer, value), grid_.index_in_group(rank, owes), grid_.size(owes));
+    compute_shared(stage.layer, signature);
     return;  // its output exists once it is combined
   }
   const bool is_head = stage.kind == StageKind::kHead;
@@ -103,22 +101,57 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
       }
     }
   }
+  // Of the rows that it saw, attention may give a share only.
+  const AxisSet shared_out = signature.gives.axes_with(Placement::kShard, grid_) -
+                             signature.needs.axes_with(Placement::kShard, grid_);
+  if (!shared_out.empty()) keep_home(hidden_, shared_out);
   hidden_layout_ = signature.gives;
+}
+
+void Ranks::compute_shared(int layer, const Signature& signature) {
+  const AxisSet owes = signature.gives.axes_with(Placement::kPartial, grid_);
+  shared_ = hidden_;
+  for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
+    Held& held = shared_[rank];
+    for (size_t i = 0; i < held.rows.size(); ++i) {
+      const uint64_t whole = shared_expert(layer, held.values[i]);
+      switch (signature.shared) {
+        case SharedExpert::kSplit:
+          held.values[i] = addend(whole, grid_.index_in_group(rank, owes), grid_.size(owes));
+          break;
+        case SharedExpert::kAtHome:
+          held.values[i] = at_home(grid_, rank, table_.rows[held.rows[i]].home, owes) ? whole : 0;
+          break;
+        case SharedExpert::kEveryRank:
+          held.values[i] = whole;
+          break;
+      }
+    }
+  }
 }
 
 void Ranks::compute_experts(int layer) {
   const int experts = num_experts(grid_, options_), slices = grid_.size(grid_.expert_tp());
-  // How often each (row, slice of an expert) was computed.
-  std::vector<uint8_t> computed(table_.rows.size() * experts * slices);
+  const int copies = grid_.size(grid_.expert_copies());
+  // How often each (row, slice of an expert) was computed, for the ranks of each copy of the experts.
+  std::vector<uint8_t> computed(table_.rows.size() * experts * slices * copies);
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
     const int slice = grid_.index_in_group(rank, grid_.expert_tp());
     for (Slot& slot : slots_[rank]) {
       const RowId row = hidden_[slot.source].rows[slot.position];
-      uint8_t& times = computed[(static_cast<size_t>(row) * experts + slot.route.expert) * slices + slice];
+      const int copy = grid_.index_in_group(slot.source, grid_.expert_copies());
+      const size_t pair = static_cast<size_t>(row) * experts + slot.route.expert;
+      uint8_t& times = computed[(pair * slices + slice) * copies + copy];
       if (++times > 1)
         throw Misstep(
-            fmt::format("expert {} is computed twice for {}", slot.route.expert, table_.name_of(row)));
-      slot.value = addend(expert(layer, slot.route.expert, slot.value), slice, slices);
+            fmt::format("expert {} is computed twice for {}", slot.route.expert, table_.name_of(row)), rank);
+      // Numbers of the owner's own experts, taken for numbers of all, are those of other experts.
+      int which = slot.route.expert;
+      if (ids_ == ExpertIds::kLocal)
+        which -= static_cast<int>(split_range(experts, grid_.size(grid_.expert_parallel()),
+                                              grid_.index_in_group(rank, grid_.expert_parallel()))
+                                      .begin);
+      slot.value = addend(expert(layer, which, slot.value), slice, slices);
     }
   }
   is_computed_ = true;
@@ -146,7 +179,7 @@ void Ranks::execute(const Step& step, const EdgeContext& edge) {
     case StepKind::kSelect:
       return select();
     case StepKind::kDispatch:
-      return dispatch(step.over, edge.to);
+      return dispatch(step.over, edge);
     case StepKind::kCombine:
       return combine(step.over);
     case StepKind::kColumnsToRows:
@@ -155,13 +188,23 @@ void Ranks::execute(const Step& step, const EdgeContext& edge) {
       all_reduce(hidden_, step.over);
       add();
       return norm_rows(edge.index);
+    case StepKind::kFusedScatterAddNormGather:
+      all_reduce(hidden_, step.over);
+      keep_home(hidden_, step.over);
+      add();
+      norm_rows(edge.index);
+      return all_gather(hidden_, step.over);
+    case StepKind::kFusedCombineAdd:
+      combine(step.over);
+      return add();
   }
 }
 
 void Ranks::run_step(const Step& step, const EdgeContext& edge) {
   const bool only_residual =
       step.value == Value::kResidual && (step.kind == StepKind::kSlice || step.kind == StepKind::kAllGather);
-  if (dispatched_over_ && !only_residual && step.kind != StepKind::kCombine)
+  const bool combines = step.kind == StepKind::kCombine || step.kind == StepKind::kFusedCombineAdd;
+  if (dispatched_over_ && !only_residual && !combines)
     throw Misstep("hidden is at the experts: it was dispatched and is not yet combined");
   if (checks_claims()) check_claims_before(step, edge);
   const Layout before = layout_of(step.value);
@@ -185,14 +228,30 @@ void Ranks::all_reduce(std::vector<Held>& value, AxisSet over) {
       const Held& other = value[member];
       if (other.rows != sum.rows || other.width != sum.width)
         throw Misstep(fmt::format("ranks {} and {} would sum {} and {} rows that are not the same", group[0],
-                                  member, sum.rows.size(), other.rows.size()));
+                                  member, sum.rows.size(), other.rows.size()),
+                      member);
       for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += other.values[i];
     }
     for (const int member : group) value[member] = sum;
   }
 }
 
+// Backends that exchange blocks of one size need every member to bring as many rows.
+void Ranks::check_contract(const std::vector<Held>& value, AxisSet over) {
+  for (const std::vector<int>& group : groups(over))
+    for (const int member : group) {
+      const size_t rows = value[member].rows.size(), first = value[group[0]].rows.size();
+      if (options_.rows == VerifierOptions::Rows::kEqualPerRank && rows != first)
+        throw Misstep(fmt::format("the backend needs equal rows, rank {} brings {} and rank {} brings {}",
+                                  group[0], first, member, rows),
+                      member);
+      if (options_.zero_rows == VerifierOptions::ZeroRows::kRefused && rows == 0)
+        throw Misstep(fmt::format("the backend takes no empty part, rank {} brings 0 rows", member), member);
+    }
+}
+
 void Ranks::all_gather(std::vector<Held>& value, AxisSet over) {
+  check_contract(value, over);
   struct Piece {
     RowId row;
     int member;
@@ -208,7 +267,8 @@ void Ranks::all_gather(std::vector<Held>& value, AxisSet over) {
     Held all{.rows = {}, .values = {}, .width = value[group[0]].width};
     for (const Piece& piece : pieces) {
       if (!all.rows.empty() && all.rows.back() == piece.row)
-        throw Misstep(fmt::format("{} arrives twice at rank {}", table_.name_of(piece.row), group[0]));
+        throw Misstep(fmt::format("{} arrives twice at rank {}", table_.name_of(piece.row), group[0]),
+                      group[0]);
       all.rows.push_back(piece.row);
       const auto first =
           value[piece.member].values.begin() + static_cast<std::ptrdiff_t>(piece.position * all.width);
@@ -228,7 +288,8 @@ void Ranks::columns_to_rows(AxisSet over) {
     Held joined{.rows = hidden_[group[0]].rows, .values = {}, .width = 0};
     for (const int member : group) {
       if (hidden_[member].rows != joined.rows)
-        throw Misstep(fmt::format("ranks {} and {} would join columns of different rows", group[0], member));
+        throw Misstep(fmt::format("ranks {} and {} would join columns of different rows", group[0], member),
+                      member);
       joined.width += hidden_[member].width;
     }
     for (size_t i = 0; i < joined.rows.size(); ++i)
@@ -253,7 +314,8 @@ void Ranks::add() {
     const Held& hidden = hidden_[rank];
     if (hidden.rows != residual_[rank].rows || hidden.width != residual_[rank].width)
       throw Misstep(fmt::format("rank {} would add {} hidden rows to {} residual rows that are not the same",
-                                rank, hidden.rows.size(), residual_[rank].rows.size()));
+                                rank, hidden.rows.size(), residual_[rank].rows.size()),
+                    rank);
     for (size_t i = 0; i < hidden.values.size(); ++i) residual_[rank].values[i] += hidden.values[i];
   }
 }
@@ -272,10 +334,52 @@ void Ranks::select() {
   row_set_ = RowSet::kWanted;
 }
 
-void Ranks::dispatch(AxisSet over, const Stage& to) {
-  if (to.kind != StageKind::kExperts)
-    throw Misstep(fmt::format("it dispatches rows, but the edge leads to {}", planning::name_of(to.kind)));
+// Whom the router takes for padding must be padding, and nobody else.
+void Ranks::check_routed(int rank, size_t position, RouterMask mask) const {
+  const Held& held = hidden_[rank];
+  if (mask == RouterMask::kByRow) return;
+  size_t num_real = held.rows.size();
+  if (mask == RouterMask::kByCount)
+    num_real = static_cast<size_t>(std::count_if(held.rows.begin(), held.rows.end(),
+                                                 [&](RowId row) { return !table_.rows[row].padding; }));
+  const bool is_padding = table_.rows[held.rows[position]].padding;
+  const std::string name = table_.name_of(held.rows[position]);
+  if (is_padding && position < num_real)
+    throw Misstep(fmt::format("padding is routed: {}, place {} of {} on rank {}", name, position,
+                              held.rows.size(), rank),
+                  rank);
+  if (!is_padding && position >= num_real)
+    throw Misstep(fmt::format("a row is taken for padding: {}, place {} of {} on rank {}", name, position,
+                              held.rows.size(), rank),
+                  rank);
+}
+
+// Does what a rank sends another fit into the slots that both computed from the same table?
+void Ranks::check_slots(AxisSet over) const {
+  const AxisSet sharded = hidden_layout_.axes_with(Placement::kShard, grid_);
+  const int64_t homes = grid_.num_ranks() / grid_.size(sharded);
+  const int64_t most =
+      options_.slots_of_pair > 0 ? options_.slots_of_pair : homes * table_.max_rows_of_any_home;
+  if (over.empty() || !checks_claims()) return;
+  for (int member = 0; member < grid_.num_ranks(); ++member) {
+    std::map<int, std::pair<size_t, int64_t>> sent;  // by source: its last row that was counted, how many
+    for (const Slot& slot : slots_[member]) {
+      auto [at, is_first] = sent.try_emplace(slot.source, slot.position, 1);
+      if (!is_first && at->second.first != slot.position) at->second = {slot.position, at->second.second + 1};
+      if (at->second.second > most)
+        throw Misstep(fmt::format("rank {} sends rank {} more than the {} rows that a pair has slots for",
+                                  slot.source, member, most),
+                      member);
+    }
+  }
+}
+
+void Ranks::dispatch(AxisSet over, const EdgeContext& edge) {
+  if (edge.to.kind != StageKind::kExperts)
+    throw Misstep(
+        fmt::format("it dispatches rows, but the edge leads to {}", planning::name_of(edge.to.kind)));
   dispatched_over_ = over;
+  ids_ = edge.takes.ids;
   slots_.assign(grid_.num_ranks(), {});
   const AxisSet parallel = grid_.expert_parallel();
   const int owners = grid_.size(parallel), experts = num_experts(grid_, options_);
@@ -283,14 +387,16 @@ void Ranks::dispatch(AxisSet over, const Stage& to) {
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
     const std::vector<int> reachable = grid_.group(rank, over);
     for (size_t i = 0; i < hidden_[rank].rows.size(); ++i) {
+      check_routed(rank, i, edge.takes.mask);
       if (table_.rows[hidden_[rank].rows[i]].padding) continue;
-      routes(to.layer, hidden_[rank].values[i], experts, options_, chosen);
+      routes(edge.to.layer, hidden_[rank].values[i], experts, options_, chosen);
       for (const Route& route : chosen)
         for (const int member : reachable)
           if (grid_.index_in_group(member, parallel) == owner_of(experts, owners, route.expert))
             slots_[member].push_back({rank, i, route, hidden_[rank].values[i]});
     }
   }
+  check_slots(over);
 }
 
 void Ranks::combine(AxisSet over) {

@@ -17,7 +17,8 @@
 namespace lockstep::planning::symbolic {
 
 struct Misstep : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit Misstep(const std::string& what, int seen_on = 0) : std::runtime_error(what), rank(seen_on) {}
+  int rank;  // one of the group in which it was seen
 };
 
 // One value of one rank: rows in the rank's order, each with `width` numbers (one, or one a column after the
@@ -64,6 +65,7 @@ class Ranks {
   void execute(const Step& step, const EdgeContext& edge);
   void check_claims_before(const Step& step, const EdgeContext& edge) const;
   void check_claims_after(const Step& step, const Layout& before, const EdgeContext& edge);
+  void check_fused_add(const Step& step, const Layout& after);
   void check_rows(Value value);
   void check_order(const Step& step) const;
 
@@ -75,8 +77,12 @@ class Ranks {
   void add();
   void norm_rows(size_t edge);
   void select();
-  void dispatch(AxisSet over, const Stage& to);
+  void dispatch(AxisSet over, const EdgeContext& edge);
+  void check_routed(int rank, size_t position, RouterMask mask) const;
+  void check_slots(AxisSet over) const;
+  void check_contract(const std::vector<Held>& value, AxisSet over);
   void compute_experts(int layer);
+  void compute_shared(int layer, const Signature& signature);
   void combine(AxisSet over);
   uint64_t padding_value(int rank, RowId row) const;
 
@@ -97,7 +103,8 @@ class Ranks {
   std::optional<AxisSet> dispatched_over_;
   bool is_computed_ = false;
   std::vector<std::vector<Slot>> slots_;  // [ranks] at the ranks of the experts
-  std::vector<Held> shared_;              // [ranks] the shared expert's addends
+  ExpertIds ids_ = ExpertIds::kGlobal;
+  std::vector<Held> shared_;  // [ranks] the shared expert's addends
 
   std::map<AxisSet, std::vector<std::vector<int>>> groups_;
   std::map<std::pair<AxisSet, RowSet>, std::vector<std::vector<RowId>>> rows_;  // by sharded axes

@@ -1,5 +1,7 @@
 #include "lockstep/planning/verifier.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lockstep/planning/symbolic_ranks.h"
@@ -38,8 +40,18 @@ class Verification {
   }
 
  private:
-  void report(size_t edge, uint32_t step, std::string says) {
-    found_.push_back({text_of(plan_.edges[edge]), step, std::move(says)});
+  void report(size_t edge, uint32_t step, std::string says, int rank) {
+    Violation violation{text_of(plan_.edges[edge]), step, std::move(says)};
+    // The step itself if it is one of a group, else the last of the edge that was.
+    const Step* seen = nullptr;
+    for (const Step& one : plan_.edges[edge].steps)
+      if (one.id <= step && (!one.over.empty() || one.id == step)) seen = &one;
+    if (seen != nullptr) {
+      violation.op = name_of(seen->kind);
+      violation.over = grid_.name_of(seen->over);
+    }
+    violation.ranks = grid_.group(rank, seen != nullptr ? seen->over : AxisSet());
+    found_.push_back(std::move(violation));
   }
 
   void run_edge(size_t at) {
@@ -55,7 +67,8 @@ class Verification {
     } catch (const symbolic::Misstep& misstep) {
       return report(
           at, last->id,
-          fmt::format("{} over {}: {}", name_of(last->kind), grid_.name_of(last->over), misstep.what()));
+          fmt::format("{} over {}: {}", name_of(last->kind), grid_.name_of(last->over), misstep.what()),
+          misstep.rank);
     }
     const uint32_t last_id = last != nullptr ? last->id : 0;
     try {
@@ -64,7 +77,7 @@ class Verification {
       if (found_.empty() && edge.to.kind != StageKind::kSampler)
         ranks_.run_stage(chain_[at + 1], context.takes);
     } catch (const symbolic::Misstep& misstep) {
-      report(at, last_id, misstep.what());
+      report(at, last_id, misstep.what(), misstep.rank);
     }
   }
 
@@ -77,7 +90,8 @@ class Verification {
       if (const auto& needed = ranks_.rows_of(edge.needed, rank, set); hidden.rows != needed)
         return report(at, step,
                       fmt::format("rank {} holds {} rows, needed are {} as {}", rank, hidden.rows.size(),
-                                  needed.size(), to_text(edge.needed, grid_)));
+                                  needed.size(), to_text(edge.needed, grid_)),
+                      rank);
       if (edge.to.kind == StageKind::kSampler) {
         check_values(at, step, rank, hidden, expected_.logits, "logits");
       } else {
@@ -98,7 +112,8 @@ class Verification {
       if (value != expected[row])
         return report(at, step,
                       fmt::format("{} of {} is {:016x} on rank {}, on one rank it is {:016x}", what,
-                                  table_.name_of(row), value, rank, expected[row]));
+                                  table_.name_of(row), value, rank, expected[row]),
+                      rank);
     }
   }
 
@@ -115,6 +130,7 @@ class Verification {
 std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& plan) {
   std::vector<Violation> found;
   const int32_t quantum = grid.shape().attention_tp;
+  const int32_t bucket = plan.bucket;
   const auto expect = [&](const std::string& what, int64_t is, int64_t should) {
     if (is != should && found.empty())
       found.push_back({"step plan", 0, fmt::format("{} is {}, the counts say {}", what, is, should)});
@@ -128,7 +144,8 @@ std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& pla
   for (int rank = 0; rank < grid.num_ranks(); ++rank) {
     const int replica = grid.replica_of(rank);
     const ReplicaCounts& counts = plan.counts[replica];
-    const int32_t padded = round_up(counts.num_target_rows, quantum);
+    const int32_t rounded = round_up(counts.num_target_rows, quantum);
+    const int32_t padded = bucket > 0 && bucket >= rounded ? bucket : rounded;
     expect(fmt::format("padded rows of replica {}", replica), plan.padded_rows[replica], padded);
     expect(fmt::format("rows of home {}", rank), plan.rows_per_home[rank], padded / quantum);
     const int32_t first = rank % quantum * (padded / quantum), last = first + padded / quantum;
@@ -138,6 +155,8 @@ std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& pla
     most = std::max(most, padded / quantum);
   }
   expect("most rows of any home", plan.max_rows_of_any_home, most);
+  expect("what is left of the bucket beyond the row quantum", bucket % quantum, 0);
+  expect("the protocol", static_cast<int64_t>(plan.protocol), static_cast<int64_t>(protocol_of(plan.regime)));
   if (plan.hash != hash_of(plan) && found.empty())
     found.push_back(
         {"step plan", 0,
@@ -173,6 +192,35 @@ std::vector<Violation> check_structure(const Plan& plan, std::span<const Stage> 
                          name_of(chain[at].kind), needed, given)}};
   }
   return {};
+}
+
+std::vector<Violation> check_capacity(const StepPlan& step_plan, const StepShape& shape) {
+  std::vector<Violation> found;
+  for (size_t replica = 0; replica < step_plan.counts.size(); ++replica) {
+    const ReplicaCounts& counts = step_plan.counts[replica];
+    const auto within = [&](std::string_view what, int64_t is, int64_t most) {
+      if (is > most)
+        found.push_back({"step plan", 0,
+                         fmt::format("replica {} brings {} {}, admitted are {}", replica, is, what, most)});
+    };
+    within("requests", counts.num_requests, shape.capacity.max_requests);
+    within("target rows", counts.num_target_rows, shape.capacity.max_rows);
+    within("wanted logits", static_cast<int64_t>(counts.logit_rows.size()), shape.capacity.max_logit_rows);
+  }
+  return found;
+}
+
+std::string to_text(const Violation& violation) {
+  std::string where = fmt::format("{}, step {}", violation.edge, violation.step);
+  if (!violation.op.empty())
+    where +=
+        fmt::format(" ({} over {}, ranks {})", violation.op, violation.over, fmt::join(violation.ranks, " "));
+  return where + ": " + violation.says;
+}
+
+Json to_json(const Violation& violation) {
+  return {{"edge", violation.edge}, {"step", violation.step},   {"op", violation.op},
+          {"over", violation.over}, {"group", violation.ranks}, {"says", violation.says}};
 }
 
 std::vector<Violation> verify(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid,

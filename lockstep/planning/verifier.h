@@ -15,10 +15,16 @@
 namespace lockstep::planning {
 
 struct Violation {
-  std::string edge;   // "attention.3 -> dense.3"
-  uint32_t step = 0;  // id of the step, or of the edge's last one
-  std::string says;   // what was found and what was expected, with both values
+  std::string edge;             // "attention.3 -> dense.3"
+  uint32_t step = 0;            // id of the step, or of the edge's last one
+  std::string says;             // what was found and what was expected, with both values
+  std::string op = {};          // of the step, or of the edge's last collective; empty: none
+  std::string over = {};        // its axes
+  std::vector<int> ranks = {};  // the group in which it was found; empty: it concerns no rank
 };
+// "attention.3 -> dense.3, step 7 (all_reduce over tp, ranks 0 1): …"
+std::string to_text(const Violation& violation);
+Json to_json(const Violation& violation);
 
 struct VerifierOptions {
   uint64_t seed = 1;
@@ -26,11 +32,18 @@ struct VerifierOptions {
   int top_k = 2;
   // kIgnored: only what the steps do counts, not the layouts and the order that the plan claims beside them.
   enum class Claims : uint8_t { kChecked, kIgnored } claims = Claims::kChecked;
+  // What the backend that will run the plan asks for.
+  enum class Rows : uint8_t { kAnyPerRank, kEqualPerRank } rows = Rows::kAnyPerRank;
+  enum class ZeroRows : uint8_t { kAllowed, kRefused } zero_rows = ZeroRows::kAllowed;
+  int64_t slots_of_pair = 0;  // rows that one rank can send another in a dispatch; 0: what the step plan says
 };
 
 // Stops at the first edge with violations. An empty result is the proof for this step plan.
 std::vector<Violation> verify(const Plan& plan, std::span<const Stage> chain, const RankGrid& grid,
                               const StepPlan& step_plan, const VerifierOptions& options = {});
+
+// Does the table stay within what admission allows?
+std::vector<Violation> check_capacity(const StepPlan& step_plan, const StepShape& shape);
 
 // The part of verify() that needs no rows: the edges join the chain's stages, every stage is run by a
 // signature that it declares, steps are numbered upwards (their numbers are how ranks find each other).

@@ -4,9 +4,12 @@
 #include <filesystem>
 #include <thread>
 
+#include "lockstep/base/file.h"
 #include "lockstep/base/log.h"
 #include "lockstep/collectives/in_process/world.h"
 #include "lockstep/models/registry.h"
+#include "lockstep/planning/plan_file.h"
+#include "lockstep/planning/plan_page.h"
 #include "lockstep/runtime/engine_loop.h"
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/kv_cache/cache_memory.h"
@@ -58,6 +61,15 @@ planning::Machine machine_of(Device device, int ranks) {
       contract.fused_all_reduce_add_norm == Contract::FusedAllReduceAddNorm::kYes
           ? planning::Machine::FusedAllReduceAddNorm::kAdvertised
           : planning::Machine::FusedAllReduceAddNorm::kNone;
+  machine.fused_scatter_norm_gather =
+      contract.fused_scatter_norm_gather == Contract::FusedScatterNormGather::kYes
+          ? planning::Machine::FusedScatterNormGather::kAdvertised
+          : planning::Machine::FusedScatterNormGather::kNone;
+  // A GPU adds and norms in one kernel, which the fused step would take apart.
+  const bool combines = contract.fused_combine_add == Contract::FusedCombineAdd::kYes;
+  machine.fused_combine_add = combines && device == Device::kCpu
+                                  ? planning::Machine::FusedCombineAdd::kAdvertised
+                                  : planning::Machine::FusedCombineAdd::kNone;
   return machine;
 }
 
@@ -74,6 +86,36 @@ void apply_quantization(QuantFormat format, planning::ModelShape& shape) {
       static_cast<int>(scheme.block_cols == kWidth ? 1 : std::max(scheme.block_rows, scheme.block_cols));
 }
 
+// What a token costs in the cache, and over how many ranks attention can split it.
+void add_cache_shape(const models::ModelDescription& description, planning::ModelShape& shape) {
+  const auto values = [&](int parts) {
+    int64_t sum = 0;
+    for (const models::CacheNeed& need : description.cache_needs({.attention = {.index = 0, .parts = parts}}))
+      sum += need.values_per_token;
+    return static_cast<double>(sum);
+  };
+  shape.cache_values_per_token = values(1);
+  const double least = values(std::max(1, shape.num_heads));
+  shape.cache_split = least > 0 ? static_cast<int>(shape.cache_values_per_token / least + 0.5) : 1;
+}
+
+// Bytes of a weight as a published config.json tells them.
+double bytes_per_weight(const Json& config) {
+  const auto text = [](const Json& object, const char* key) {
+    const auto at = object.find(key);
+    return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
+  };
+  const auto quantization = config.find("quantization_config");
+  if (quantization != config.end() && quantization->is_object()) {
+    if (text(*quantization, "quant_method") == "fp8") return 1.0 + 4.0 / (128 * 128);  // a scale a block
+    const auto bits = quantization->find("bits");
+    if (bits != quantization->end() && bits->is_number_integer() && bits->get<int64_t>() == 4)
+      return 0.5 + 4.0 / 128;
+    return 1.0;
+  }
+  return text(config, "torch_dtype") == "float32" || text(config, "dtype") == "float32" ? 4.0 : 2.0;
+}
+
 Result<Described> describe_engine(const EngineConfig& config) {
   auto checkpoint = models::describe(config.model_directory);
   if (!checkpoint) return checkpoint.error();
@@ -81,10 +123,21 @@ Result<Described> describe_engine(const EngineConfig& config) {
   if (const Status status = apply_context_length(config, info); !status) return status.error();
   planning::ModelShape shape = checkpoint->description->shape();
   if (config.quantization) apply_quantization(*config.quantization, shape);
+  add_cache_shape(*checkpoint->description, shape);
+  shape.cache_bytes_per_value = config.cache_type == CacheType::kF32 ? 4 : 2;
   const int ranks = std::max(1, config.parallel.tp_size.value_or(1));
   const planning::Machine machine = machine_of(config.device, ranks);
   auto solved = planning::solve(config.parallel, shape, machine);
   if (!solved) return solved.error();
+  const planning::ExchangeBackend exchange = solved->stages.exchange;
+  const bool has_holes = exchange == planning::ExchangeBackend::kInProcessExpertMajor ||
+                         exchange == planning::ExchangeBackend::kInProcessTokenMajor;
+  if (has_holes && config.device != Device::kCpu)
+    return invalid_argument(
+        "--moe-a2a-backend",
+        "--moe-a2a-backend {} lays out its slots in the host's memory: with --device cuda "
+        "use --moe-a2a-backend in_process",
+        planning::name_of(exchange));
   auto plans = planning::make_plans(*solved, shape, machine);
   if (!plans) return plans.error();
   return Described{{std::move(info), shape, machine, *std::move(solved), *std::move(plans)},
@@ -188,15 +241,36 @@ Result<PlannedEngine> plan_engine(const EngineConfig& config) {
   return std::move(described->planned);
 }
 
+Result<ModelSizes> sizes_of_config(const std::string& model_directory) {
+  const std::filesystem::path path = std::filesystem::path(model_directory) / "config.json";
+  const auto text = read_file(path, size_t{16} << 20);
+  if (!text) return text.error();
+  auto config = parse_json(*text);
+  if (!config) return invalid_argument(path.string(), "{}: {}", path.string(), config.error().message);
+  if (!config->is_object()) return invalid_argument(path.string(), "{} is not a JSON object", path.string());
+  const double bytes = bytes_per_weight(*config);
+  config->erase("quantization_config");  // sizes are the same in every format
+  const auto description = models::describe_config(*config);
+  if (!description) return description.error();
+  planning::ModelShape shape = (*description)->shape();
+  add_cache_shape(**description, shape);
+  shape.bytes_per_weight = bytes;
+  double state = 0;
+  for (const models::CacheNeed& need : (*description)->cache_needs({}))
+    state += 4.0 * static_cast<double>(need.values_per_sequence);  // kept in float32
+  return ModelSizes{std::move(shape), state};
+}
+
 std::string plan_text(const PlannedEngine& planned) {
   const planning::Plans& plans = planned.plans;
-  return fmt::format(
-      "model {} ({})\n\n{}\nplan hash {:016x}\n\ndecode plan, made for {} rows a replica\n{}\nprefill plan, "
-      "made for {} rows a replica\n{}",
-      planned.model.name, planned.model.family, planning::to_text(planned.configuration.settings),
-      planning::hash_of(plans), plans.decode_load.rows_per_replica,
-      planning::to_text(plans.decode, plans.grid), plans.prefill_load.rows_per_replica,
-      planning::to_text(plans.prefill, plans.grid));
+  std::string text =
+      fmt::format("model {} ({})\n\n{}\nplan hash {:016x}\n", planned.model.name, planned.model.family,
+                  planning::to_text(planned.configuration.settings), planning::hash_of(plans));
+  for (const planning::Regime regime : planning::kRegimes)
+    text +=
+        fmt::format("\n{} plan, made for {} rows a replica\n{}", planning::name_of(regime),
+                    plans.load_of(regime).rows_per_replica, planning::to_text(plans.of(regime), plans.grid));
+  return text;
 }
 
 Json plan_json(const PlannedEngine& planned) {
@@ -204,20 +278,26 @@ Json plan_json(const PlannedEngine& planned) {
   Json axes = Json::array();
   for (const planning::AtomicAxis& axis : plans.grid.axes())
     axes.push_back({{"name", axis.name}, {"size", axis.size}, {"stride", axis.stride}});
-  return {{"model", planned.model.name},
-          {"family", planned.model.family},
-          {"settings", planning::to_json(planned.configuration.settings)},
-          {"grid",
-           {{"num_ranks", plans.grid.num_ranks()},
-            {"num_replicas", plans.grid.num_replicas()},
-            {"axes", std::move(axes)}}},
-          {"hash", fmt::format("{:016x}", planning::hash_of(plans))},
-          {"decode",
-           {{"rows_per_replica", plans.decode_load.rows_per_replica},
-            {"edges", planning::to_json(plans.decode, plans.grid)}}},
-          {"prefill",
-           {{"rows_per_replica", plans.prefill_load.rows_per_replica},
-            {"edges", planning::to_json(plans.prefill, plans.grid)}}}};
+  Json json = {
+      {"model", planned.model.name},
+      {"family", planned.model.family},
+      {"machine", planned.machine.name},
+      {"settings", planning::to_json(planned.configuration.settings)},
+      {"configuration", planning::configuration_json(planned.configuration, planned.shape, planned.machine)},
+      {"grid",
+       {{"num_ranks", plans.grid.num_ranks()},
+        {"num_replicas", plans.grid.num_replicas()},
+        {"axes", std::move(axes)}}},
+      {"memory", planning::memory_json(planned.shape, plans, planned.configuration)},
+      {"hash", fmt::format("{:016x}", planning::hash_of(plans))}};
+  for (const planning::Regime regime : planning::kRegimes) {
+    const planning::Load& load = plans.load_of(regime);
+    json[std::string(planning::name_of(regime))] = {
+        {"rows_per_replica", load.rows_per_replica},
+        {"us", planning::total_us(plans.of(regime), plans.grid, planned.machine, load)},
+        {"edges", planning::explained_json(plans.of(regime), plans.grid, planned.machine, load)}};
+  }
+  return json;
 }
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const Progress& progress) {

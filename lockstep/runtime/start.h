@@ -49,6 +49,12 @@ struct PlannedEngine {
   planning::Plans plans;
 };
 Result<PlannedEngine> plan_engine(const EngineConfig& config);
+// The sizes of a model from its config.json alone, whatever format its weights have.
+struct ModelSizes {
+  planning::ModelShape shape;
+  double state_bytes_per_sequence = 0;  // beside what is cached of every token
+};
+Result<ModelSizes> sizes_of_config(const std::string& model_directory);
 std::string plan_text(const PlannedEngine& planned);
 Json plan_json(const PlannedEngine& planned);
 

@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "lockstep/cli/foreign_flags.h"
+
 namespace lockstep::cli {
 namespace {
 
@@ -77,6 +79,51 @@ TEST(CommandLine, HelpAndVersionEndWith0) {
 TEST(CommandLine, LogLevelMayStandAnywhere) {
   EXPECT_EQ(parse("--log-level warning plan -m m").log_level, LogLevel::kWarning);
   EXPECT_EQ(parse("plan -m m --log-level off").log_level, LogLevel::kOff);
+}
+
+TEST(CommandLine, ReadsWhatAPlanIsAskedFor) {
+  const auto parsed = parse(
+      "plan -m m --tp-size 4 --rows 3,0,5,1 --phase prefill --html page.html --moe-dp-size 2 --attn-cp-size "
+      "2 "
+      "--lm-head-tp-size 2 --embedding-tp-size 4 --shared-experts whole --disable-pass merge_gathers");
+  ASSERT_TRUE(parsed.command.has_value());
+  const auto& plan = std::get<PlanCommand>(*parsed.command);
+  EXPECT_EQ(plan.rows, (std::vector<int>{3, 0, 5, 1}));
+  EXPECT_EQ(plan.phase, planning::Phase::kPrefill);
+  EXPECT_EQ(plan.html_file, "page.html");
+  const planning::ParallelFlags& flags = plan.engine.parallel;
+  EXPECT_EQ(flags.moe_dp_size, 2);
+  EXPECT_EQ(flags.attn_cp_size, 2);
+  EXPECT_EQ(flags.lm_head_tp_size, 2);
+  EXPECT_EQ(flags.embedding_tp_size, 4);
+  EXPECT_EQ(flags.shared_experts, "whole");
+  EXPECT_EQ(flags.skip_passes, (std::vector<std::string>{"merge_gathers"}));
+  const auto suggested = parse("plan -m m --suggest --machine 96xH200 --objective latency --context 8192");
+  ASSERT_TRUE(suggested.command.has_value());
+  EXPECT_EQ(std::get<PlanCommand>(*suggested.command).task, PlanCommand::Task::kSuggest);
+  EXPECT_EQ(std::get<PlanCommand>(*suggested.command).objective, planning::Objective::kLatency);
+  EXPECT_EQ(std::get<PlanCommand>(*suggested.command).context, 8192);
+  const auto verified = parse("verify --plan plan.json");
+  ASSERT_TRUE(verified.command.has_value());
+  EXPECT_EQ(std::get<VerifyCommand>(*verified.command).plan_file, "plan.json");
+}
+
+// A launch line of SGLang is pasted: its own names work, and what is not there is refused with what to use.
+TEST(CommandLine, KnowsTheFlagsOfSglang) {
+  const auto pasted = parse(
+      "serve --model-path m --tensor-parallel-size 8 --data-parallel-size 4 --enable-dp-attention "
+      "--expert-parallel-size 8 --moe-a2a-backend in_process --moe-dense-tp-size 1 --enable-dp-lm-head");
+  ASSERT_TRUE(pasted.command.has_value());
+  EXPECT_EQ(std::get<ServeCommand>(*pasted.command).engine.parallel.ep_size, 8);
+  for (const char* line :
+       {"serve -m m --deepep-mode auto", "serve -m m --enable-eplb", "serve -m m --enable-two-batch-overlap",
+        "plan -m m --boundary-reduction=rs", "serve -m m --disaggregation-mode prefill"})
+    EXPECT_EQ(parse(line).exit_code, kRefused) << line;
+  EXPECT_NE(instead_of("--enable-dense-mlp-attn-tp")->find("--moe-dense-tp-size"), std::string_view::npos);
+  EXPECT_NE(instead_of("--ep-num-redundant-experts")->find("--moe-dp-size"), std::string_view::npos);
+  EXPECT_FALSE(instead_of("--tp-size").has_value());
+  const char* argv[] = {"lockstep", "serve", "--enable-eplb"};
+  EXPECT_NE(foreign_flag_in(3, argv)->find("--enable-eplb"), std::string::npos);
 }
 
 }  // namespace

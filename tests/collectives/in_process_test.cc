@@ -146,20 +146,65 @@ TEST_P(Verbs, FusedStepEqualsItsUnfusedTwinBitForBit) {
       });
 }
 
-// Each rank owns one expert; a row goes to three of them. The experts multiply by their number.
-TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
-  constexpr int64_t kHidden = 5, kTopK = 3;
+// The backend's own fused verbs beside those that any backend has: the separate verbs one after the other.
+TEST_P(Verbs, FusedScatterNormGatherEqualsTheSeparateVerbsBitForBit) {
+  constexpr int64_t kHidden = 6;
+  on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+    const auto kernels = kernels::make_cpu_kernels();
+    const AxisSet over = grid_.all();
+    const int n = grid_.num_ranks();
+    // Member m keeps m % 3 * 6 rows: none, some, and more than are worked on at once.
+    std::vector<RowPiece> pieces;
+    int64_t rows = 0;
+    for (int member = 0; member < n; ++member) {
+      const int64_t count = member % 3 * 6;
+      pieces.push_back({.source = member, .src_row = 0, .dst_row = rows, .num_rows = count});
+      rows += count;
+    }
+    const RowPiece mine = pieces[static_cast<size_t>(rank)];
+    const std::vector<RowPiece> keeps = {{.src_row = mine.dst_row, .dst_row = 0, .num_rows = mine.num_rows}};
+    auto in = matrix_of(rank, rows, kHidden);
+    auto residual = matrix_of(rank + 50, mine.num_rows, kHidden), weight = matrix_of(3, 1, kHidden);
+    auto twin_residual = residual;
+    const auto run = [&](std::vector<float>& added_to, std::vector<float>& out, uint32_t step, auto verb) {
+      std::vector<float> normed(added_to.size());
+      out.assign(in.size(), -1);
+      FusedScatterAddNormGatherArgs args{.in = view_of(in.data(), {rows, kHidden}),
+                                         .keeps = keeps,
+                                         .residual = view_of(added_to.data(), {mine.num_rows, kHidden}),
+                                         .weight = view_of(weight.data(), {kHidden}),
+                                         .normed = view_of(normed.data(), {mine.num_rows, kHidden}),
+                                         .pieces = pieces,
+                                         .out = view_of(out.data(), {rows, kHidden})};
+      verb(args, Tag{1, step, "fused"});
+      return args.first_non_finite_row;
+    };
+    std::vector<float> out, twin_out;
+    const auto fused = run(residual, out, 2, [&](auto& args, const Tag& tag) {
+      communicator.fused_scatter_add_norm_gather(args, *kernels, over, tag);
+    });
+    const auto twin = run(twin_residual, twin_out, 3, [&](auto& args, const Tag& tag) {
+      communicator.Communicator::fused_scatter_add_norm_gather(args, *kernels, over, tag);
+    });
+    EXPECT_EQ(residual, twin_residual);
+    EXPECT_EQ(out, twin_out);
+    EXPECT_EQ(fused, twin);
+  });
+}
+
+TEST_P(Verbs, FusedCombineAddEqualsTheSeparateVerbsBitForBit) {
+  constexpr int64_t kHidden = 5, kTopK = 2;
   const int n = grid_.num_ranks();
   on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
-    const int64_t rows = rank % 3;  // uneven, some without rows
-    auto x = matrix_of(rank, rows, kHidden);
+    const auto kernels = kernels::make_cpu_kernels();
+    const int64_t rows = rank % 3 * 7;
+    auto x = matrix_of(rank, rows, kHidden), shared = matrix_of(rank + 9, rows, kHidden);
     std::vector<int32_t> experts;
     std::vector<float> weights;
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t k = 0; k < kTopK; ++k) {
-        // The second row's last choice is no expert, as padding and dropped rows have it.
-        experts.push_back(row == 1 && k == 2 ? -1 : static_cast<int32_t>((rank + row + k) % n));
-        weights.push_back(static_cast<float>(k + 1));
+        experts.push_back(static_cast<int32_t>((rank + row + k) % n));
+        weights.push_back(0.25f * static_cast<float>(row + k + 1));
       }
     Dispatched dispatched(host_memory());
     const TensorView idx = view_of(experts.data(), {rows, kTopK});
@@ -171,24 +216,77 @@ TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
                           grid_.all(), {1, 2, "dispatch"});
     const int64_t slots = dispatched.rows.rows();
     std::vector<float> y(dispatched.rows.as<float>(), dispatched.rows.as<float>() + slots * kHidden);
-    for (float& value : y) value *= static_cast<float>(rank + 1);
-    std::vector<float> out(x.size(), -1);
-    communicator.combine({.dispatched = &dispatched,
-                          .y = view_of(y.data(), {slots, kHidden}),
-                          .expert_idx = idx,
-                          .weight = view_of(weights.data(), {rows, kTopK}),
-                          .out = view_of(out.data(), {rows, kHidden})},
-                         grid_.all(), {1, 3, "combine"});
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t column = 0; column < kHidden; ++column) {
-        float expected = 0;
-        for (int64_t k = 0; k < kTopK; ++k)
-          if (const int32_t expert = experts[static_cast<size_t>(row * kTopK + k)]; expert >= 0)
-            expected +=
-                static_cast<float>(k + 1) * (value_of(rank, row, column) * static_cast<float>(expert + 1));
-        EXPECT_EQ(out[static_cast<size_t>(row * kHidden + column)], expected);
-      }
+    std::vector<float> room(x.size()), residual = matrix_of(rank + 70, rows, kHidden), twin = residual;
+    const auto args_for = [&](std::vector<float>& added_to, const TensorView& adds) {
+      return FusedCombineAddArgs{.combine = {.dispatched = &dispatched,
+                                             .y = view_of(y.data(), {slots, kHidden}),
+                                             .expert_idx = idx,
+                                             .weight = view_of(weights.data(), {rows, kTopK}),
+                                             .out = view_of(room.data(), {rows, kHidden})},
+                                 .shared = adds,
+                                 .residual = view_of(added_to.data(), {rows, kHidden})};
+    };
+    uint32_t step = 3;
+    for (const TensorView& adds : {view_of(shared.data(), {rows, kHidden}), TensorView()}) {
+      communicator.fused_combine_add(args_for(residual, adds), *kernels, grid_.all(), {1, step++, "fused"});
+      communicator.Communicator::fused_combine_add(args_for(twin, adds), *kernels, grid_.all(),
+                                                   {1, step++, "twin"});
+      EXPECT_EQ(residual, twin);
+    }
   });
+}
+
+// Each rank owns one expert; a row goes to three of them. The experts multiply by their number.
+// However the slots lie, each row visits its experts once.
+TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
+  constexpr int64_t kHidden = 5, kTopK = 3;
+  const int n = grid_.num_ranks();
+  for (const auto layout : {planning::ExchangeSlots::kExactCount, planning::ExchangeSlots::kExpertMajor,
+                            planning::ExchangeSlots::kTokenMajor})
+    on_all_ranks(grid_, [&](int rank, Communicator& communicator) {
+      const int64_t rows = rank % 3;  // uneven, some without rows
+      auto x = matrix_of(rank, rows, kHidden);
+      std::vector<int32_t> experts;
+      std::vector<float> weights;
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t k = 0; k < kTopK; ++k) {
+          // The second row's last choice is no expert, as padding and dropped rows have it.
+          experts.push_back(row == 1 && k == 2 ? -1 : static_cast<int32_t>((rank + row + k) % n));
+          weights.push_back(static_cast<float>(k + 1));
+        }
+      Dispatched dispatched(host_memory());
+      const TensorView idx = view_of(experts.data(), {rows, kTopK});
+      communicator.dispatch({.x = view_of(x.data(), {rows, kHidden}),
+                             .expert_idx = idx,
+                             .first_expert = rank,
+                             .num_local_experts = 1,
+                             .slots = layout,
+                             .max_rows = 2,
+                             .out = &dispatched},
+                            grid_.all(), {1, 2, "dispatch"});
+      const int64_t slots = dispatched.rows.rows();
+      if (layout == planning::ExchangeSlots::kExpertMajor) {
+        EXPECT_EQ(slots, 2 * n);
+      }
+      std::vector<float> y(dispatched.rows.as<float>(), dispatched.rows.as<float>() + slots * kHidden);
+      for (float& value : y) value *= static_cast<float>(rank + 1);
+      std::vector<float> out(x.size(), -1);
+      communicator.combine({.dispatched = &dispatched,
+                            .y = view_of(y.data(), {slots, kHidden}),
+                            .expert_idx = idx,
+                            .weight = view_of(weights.data(), {rows, kTopK}),
+                            .out = view_of(out.data(), {rows, kHidden})},
+                           grid_.all(), {1, 3, "combine"});
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t column = 0; column < kHidden; ++column) {
+          float expected = 0;
+          for (int64_t k = 0; k < kTopK; ++k)
+            if (const int32_t expert = experts[static_cast<size_t>(row * kTopK + k)]; expert >= 0)
+              expected +=
+                  static_cast<float>(k + 1) * (value_of(rank, row, column) * static_cast<float>(expert + 1));
+          EXPECT_EQ(out[static_cast<size_t>(row * kHidden + column)], expected);
+        }
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Verbs,

@@ -26,7 +26,7 @@ struct Mutation {
   AxisSet over;                     // kOtherAxes: the new ones
 };
 
-constexpr int kNumKinds = static_cast<int>(StepKind::kFusedAllReduceAddNorm) + 1;
+constexpr int kNumKinds = static_cast<int>(StepKind::kFusedCombineAdd) + 1;
 
 std::vector<Mutation> mutations_of(const Subject& subject) {
   std::vector<Mutation> mutations;
@@ -96,7 +96,8 @@ Touches touches(const Step& step) {
 }
 
 bool is_row_by_row(const Step& step) {
-  return step.kind != StepKind::kCombine && step.kind != StepKind::kDispatch;
+  return step.kind != StepKind::kCombine && step.kind != StepKind::kDispatch &&
+         step.kind != StepKind::kFusedCombineAdd;
 }
 
 // Two steps that may change places: they touch different values; or one selects rows and the other moves or
@@ -126,9 +127,13 @@ std::string reason_for(const Subject& subject, const Mutation& mutation, Guise g
       (touched.hidden && touched.residual) || !is_row_by_row(step) || step.kind == StepKind::kColumnsToRows;
   if (mutation.change == Change::kOtherValue && kind_says_value)
     return "its kind alone says what it works on";
-  const bool is_local = touched.hidden && touched.residual && step.kind != StepKind::kFusedAllReduceAddNorm;
-  if (mutation.change == Change::kOtherKind && step.kind == StepKind::kAdd &&
-      mutation.kind == StepKind::kFusedAllReduceAddNorm)
+  const bool is_fused = step.kind == StepKind::kFusedAllReduceAddNorm ||
+                        step.kind == StepKind::kFusedScatterAddNormGather ||
+                        step.kind == StepKind::kFusedCombineAdd;
+  const bool is_local = touched.hidden && touched.residual && !is_fused;
+  const bool becomes_fused = mutation.kind == StepKind::kFusedAllReduceAddNorm ||
+                             mutation.kind == StepKind::kFusedScatterAddNormGather;
+  if (mutation.change == Change::kOtherKind && step.kind == StepKind::kAdd && becomes_fused)
     return "over no axes it is an add and a norm, and the norm that follows does what it did";
   const AxisSet sharded = step.before.axes_with(Placement::kShard, subject.grid);
   if (mutation.change == Change::kOtherAxes && step.kind == StepKind::kSlice &&

@@ -15,6 +15,7 @@ Layout result_of(const Step& step, Layout before) {
     case StepKind::kAllReduce:
     case StepKind::kAllGather:
     case StepKind::kFusedAllReduceAddNorm:
+    case StepKind::kFusedScatterAddNormGather:
       return before.with(step.over, kReplicate);
     case StepKind::kReduceScatter:
     case StepKind::kSlice:
@@ -33,17 +34,22 @@ bool is_move(StepKind kind) {
     case StepKind::kSlice:
     case StepKind::kColumnsToRows:
     case StepKind::kFusedAllReduceAddNorm:
+    case StepKind::kFusedScatterAddNormGather:
       return true;
     default:
       return false;
   }
 }
 
+bool combines(const Step& step) {
+  return step.kind == StepKind::kCombine || step.kind == StepKind::kFusedCombineAdd;
+}
+
 // Claims that follow from the steps, whatever the steps are.
 void make_consistent(Edge& edge, Layout residual) {
   Layout hidden = edge.given;
   for (const Step& step : edge.steps)
-    if (step.kind == StepKind::kCombine) hidden = step.before;
+    if (combines(step)) hidden = step.before;
   for (Step& step : edge.steps) {
     if (is_move(step.kind)) {
       Layout& value = step.value == Value::kHidden ? hidden : residual;
@@ -56,7 +62,7 @@ void make_consistent(Edge& edge, Layout residual) {
       step.before = step.after = residual;
     } else if (step.kind == StepKind::kNorm) {
       step.before = step.after = hidden = residual;
-    } else if (step.kind == StepKind::kCombine) {
+    } else if (combines(step)) {
       step.before = hidden;
       step.after = hidden = edge.given;
     } else {
@@ -95,7 +101,8 @@ std::vector<Subject> subjects_of(const ParallelFlags& flags, const ModelShape& m
   if (!solved) return subjects;
   for (const bool fused : {true, false}) {
     Configuration configuration = *solved;
-    if (!fused) configuration.skip_passes = {"fuse_all_reduce_add_norm"};
+    if (!fused)
+      for (const Pass& pass : default_passes()) configuration.skip_passes.emplace_back(pass.name);
     const auto plans = make_plans(configuration, model, h200_machine());
     auto step_plans = probing_step_plans(step_shape(plans->grid, solved->capacity));
     // Uneven replicas, several rows of most homes, padding: finds nearly everything.

@@ -35,6 +35,8 @@ std::vector<ParallelFlags> commands_in(const std::string& message) {
         {"--moe-dense-tp-size", &flags.moe_dense_tp_size},
         {"--attn-cp-size", &flags.attn_cp_size},
         {"--moe-dp-size", &flags.moe_dp_size},
+        {"--lm-head-tp-size", &flags.lm_head_tp_size},
+        {"--embedding-tp-size", &flags.embedding_tp_size},
         {"--pp-size", &flags.pp_size},
         {"--max-running-requests", &flags.max_running_requests},
         {"--chunked-prefill-size", &flags.chunked_prefill_size}};
@@ -45,6 +47,8 @@ std::vector<ParallelFlags> commands_in(const std::string& message) {
         flags.enable_dp_lm_head = true;
       } else if (word == "--moe-a2a-backend") {
         words >> flags.moe_a2a_backend.emplace();
+      } else if (word == "--shared-experts") {
+        words >> flags.shared_experts.emplace();
       } else if (numbers.count(word) != 0) {
         words >> numbers.at(word)->emplace();
         EXPECT_FALSE(words.fail()) << line;
@@ -73,8 +77,39 @@ const Refusal kRefusals[] = {
      "--max-running-requests",
      {"--max-running-requests 0", "1 and 1048576"}},
     {{.tp_size = 4, .chunked_prefill_size = 1 << 30}, "--chunked-prefill-size", {"1073741824", "1048576"}},
-    {{.tp_size = 4, .attn_cp_size = 2}, "--attn-cp-size", {"--attn-cp-size 2", "--attn-cp-size 1"}},
-    {{.tp_size = 4, .moe_dp_size = 2}, "--moe-dp-size", {"--moe-dp-size 2", "--moe-dp-size 1"}},
+    {{.tp_size = 4, .attn_cp_size = 3}, "--attn-cp-size", {"--attn-cp-size 3", "4 ranks of a replica"}},
+    {{.tp_size = 8, .dp_size = 4, .enable_dp_attention = true, .attn_cp_size = 4},
+     "--attn-cp-size",
+     {"--attn-cp-size 4", "2 ranks of a replica", "--dp-size 4"}},
+    {{.tp_size = 12, .moe_dense_tp_size = 2, .attn_cp_size = 4},
+     "--attn-cp-size",
+     {"--attn-cp-size 4", "split over 3 ranks", "--moe-dense-tp-size 2", "do not nest"}},
+    {{.tp_size = 4, .moe_dp_size = 0}, "--moe-dp-size", {"--moe-dp-size 0", "between 1"}},
+    {{.tp_size = 4, .moe_dp_size = 3}, "--moe-dp-size", {"--moe-dp-size 3", "--tp-size 4"}},
+    {{.tp_size = 8, .ep_size = 4, .moe_dp_size = 4},
+     "--moe-dp-size",
+     {"--ep-size 4", "--moe-dp-size 4", "--tp-size 8"}},
+    {{.tp_size = 12, .dp_size = 3, .enable_dp_attention = true, .ep_size = 6, .moe_dp_size = 2},
+     "--moe-dp-size",
+     {"--moe-dp-size 2", "6 ranks a copy", "--dp-size 3", "do not nest"}},
+    {{.tp_size = 8, .lm_head_tp_size = 3}, "--lm-head-tp-size", {"--lm-head-tp-size 3", "--tp-size 8"}},
+    {{.tp_size = 8,
+      .dp_size = 2,
+      .enable_dp_attention = true,
+      .enable_dp_lm_head = true,
+      .lm_head_tp_size = 2},
+     "--lm-head-tp-size",
+     {"--lm-head-tp-size 2", "--enable-dp-lm-head"}},
+    {{.tp_size = 12, .dp_size = 3, .enable_dp_attention = true, .lm_head_tp_size = 6},
+     "--lm-head-tp-size",
+     {"--lm-head-tp-size 6", "--dp-size 3", "do not nest"}},
+    {{.tp_size = 8, .embedding_tp_size = 5}, "--embedding-tp-size", {"--embedding-tp-size 5", "--tp-size 8"}},
+    {{.tp_size = 12, .moe_dense_tp_size = 4, .embedding_tp_size = 6},
+     "--embedding-tp-size",
+     {"--embedding-tp-size 6", "--moe-dense-tp-size 4", "do not nest"}},
+    {{.tp_size = 4, .shared_experts = "sharded"},
+     "--shared-experts",
+     {"--shared-experts sharded", "split, whole"}},
     {{.tp_size = 4, .pp_size = 3}, "--pp-size", {"--pp-size 3", "--pp-size 1"}},
     {{.tp_size = 8, .dp_size = 3, .enable_dp_attention = true}, "--dp-size", {"--dp-size 3", "--tp-size 8"}},
     {{.tp_size = 8, .dp_size = 2}, "--dp-size", {"--dp-size 2", "--enable-dp-attention"}},
@@ -88,7 +123,7 @@ const Refusal kRefusals[] = {
      {"--moe-a2a-backend in_process", "--ep-size 1"}},
     {{.tp_size = 4, .ep_size = 4, .moe_a2a_backend = "deepep"},
      "--moe-a2a-backend",
-     {"--moe-a2a-backend deepep", "none, in_process"}},
+     {"--moe-a2a-backend deepep", "none, in_process, in_process_expert_major, in_process_token_major"}},
     {{.tp_size = 8, .moe_dense_tp_size = 3}, "--moe-dense-tp-size", {"--moe-dense-tp-size 3", "--tp-size 8"}},
     {{.tp_size = 6, .dp_size = 3, .enable_dp_attention = true, .ep_size = 2},
      "--ep-size",
@@ -296,7 +331,7 @@ TEST(FaultsOfTheDesign, AnyRequestLimitIsRoundedWhereverABatchIsMade) {
       for (int32_t row = 0; row < requests; ++row) counts.logit_rows.push_back(row);
     std::vector<ReplicaCounts> prefill(2, {.num_requests = requests, .num_target_rows = requests + 7});
     const StepPlan warm_up = make_step_plan(0, shape, decode);
-    EXPECT_EQ(warm_up.regime, Regime::kDecode);
+    EXPECT_NE(warm_up.regime, Regime::kPrefill);
     for (const StepPlan& step_plan : {warm_up, make_step_plan(1, shape, prefill)}) {
       for (const int32_t padded : step_plan.padded_rows) EXPECT_EQ(padded % 4, 0);
       const auto found = verify(plans->of(step_plan.regime), plans->chain, plans->grid, step_plan);

@@ -47,6 +47,12 @@ inline void for_each_flags(int ranks, const std::function<void(const ParallelFla
                .chunked_prefill_size = 8});
 }
 
+inline std::vector<std::string> all_passes() {
+  std::vector<std::string> names;
+  for (const Pass& pass : default_passes()) names.emplace_back(pass.name);
+  return names;
+}
+
 inline std::string to_text(const ParallelFlags& flags) {
   return fmt::format("tp {} dp {} ep {} dense {} dp_head {} a2a {}", *flags.tp_size, *flags.dp_size,
                      *flags.ep_size, *flags.moe_dense_tp_size, flags.enable_dp_lm_head,

@@ -161,8 +161,7 @@ TEST_P(Optimality, NoSequenceOfStepsIsCheaperThanThePlan) {
     const auto chain = transformer_stages(model, grid, solved->stages);
     // Small rows where latency is all, wide rows where bytes are.
     for (const Load& load : {Load{grid.shape().attention_tp, 64, 3, 0, 256}, Load{384, 7168, 3, 24, 50000}}) {
-      const auto plan =
-          make_plan(chain, {grid, machine, load}, {.skip_passes = {"fuse_all_reduce_add_norm"}});
+      const auto plan = make_plan(chain, {grid, machine, load}, {.skip_passes = all_passes()});
       ASSERT_TRUE(plan.ok());
       const double planned = total_us(*plan, chain, grid, machine, load);
       const double best = BruteForce(chain, grid, machine, load).cheapest();
@@ -187,7 +186,7 @@ TEST(OptimalityOfThreeAxes, NoSequenceOfStepsIsCheaperThanThePlan) {
     const RankGrid grid = *RankGrid::make({.num_ranks = 8, .attention_tp = 4, .expert_tp = 2, .dense_tp = 1});
     const auto chain = transformer_stages(model, grid, {exchange, HeadSplit::kAttentionTp});
     const Load load{64, 7168, 3, 8, 50000};
-    const auto plan = make_plan(chain, {grid, machine, load}, {.skip_passes = {"fuse_all_reduce_add_norm"}});
+    const auto plan = make_plan(chain, {grid, machine, load}, {.skip_passes = all_passes()});
     ASSERT_TRUE(plan.ok());
     EXPECT_NEAR(total_us(*plan, chain, grid, machine, load),
                 BruteForce(chain, grid, machine, load).cheapest(), 1e-3);

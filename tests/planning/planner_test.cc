@@ -85,7 +85,7 @@ TEST(WorkedExample, PrefillTakesPathOne) {
 
 TEST(WorkedExample, DecodeOfOneRowTakesPathTwo) {
   const Example example;
-  const Plan plan = example.plan(2, {.skip_passes = {"fuse_all_reduce_add_norm"}});
+  const Plan plan = example.plan(2, {.skip_passes = all_passes()});
   const auto steps = [&](StageRef into) { return words(plan, example.grid, into); };
   EXPECT_THAT(steps({StageKind::kDense, 0}),
               ElementsAre("all_reduce hidden over tp: Shard(dp) Partial(tp) -> Shard(dp)",
@@ -105,7 +105,9 @@ TEST(WorkedExample, FusesTheAllReduceThatIsThereAndNoOther) {
   EXPECT_FALSE(has_all_reduce(plan.edges[edge_into(plan, {StageKind::kAttention, 1})]));
   Example without = example;
   without.machine.fused_all_reduce_add_norm = Machine::FusedAllReduceAddNorm::kNone;
-  EXPECT_EQ(without.plan(2), example.plan(2, {.skip_passes = {"fuse_all_reduce_add_norm"}}));
+  without.machine.fused_scatter_norm_gather = Machine::FusedScatterNormGather::kNone;
+  without.machine.fused_combine_add = Machine::FusedCombineAdd::kNone;
+  EXPECT_EQ(without.plan(2), example.plan(2, {.skip_passes = all_passes()}));
 }
 
 TEST(WorkedExample, NeverReducesAfterTheDenseLayerUnderAnyLoad) {
@@ -190,8 +192,8 @@ TEST(Planner, SkippingAnyPassLeavesEveryProofStanding) {
           const auto proof = prove(**plans, with->capacity);
           EXPECT_TRUE(proof.ok()) << to_text(flags) << ": " << proof.error().message;
         }
-        for (const Regime regime : {Regime::kDecode, Regime::kPrefill}) {
-          const Load& load = regime == Regime::kDecode ? fast->decode_load : fast->prefill_load;
+        for (const Regime regime : kRegimes) {
+          const Load& load = fast->load_of(regime);
           const double us_fast = total_us(fast->of(regime), fast->grid, h200_machine(), load);
           const double us_slow = total_us(slow->of(regime), slow->grid, h200_machine(), load);
           EXPECT_LE(us_fast, us_slow + 1e-9);

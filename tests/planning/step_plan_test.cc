@@ -193,5 +193,41 @@ TEST(StepPlan, TheHashChangesWithEveryField) {
   EXPECT_EQ(std::unique(hashes.begin(), hashes.end()), hashes.end());
 }
 
+// A graph was captured for one number of rows, so all replicas have that many, idle ones too.
+TEST(StepPlan, ABucketIsTheSameForEveryReplica) {
+  StepShape shape = shape_of(3, 2);
+  shape.capacity.max_decode_rows = 16;
+  shape.capacity.max_rows = 64;
+  shape.buckets = {4, 16};
+  const StepPlan small = make_step_plan(0, shape, {rows(3), rows(0), rows(1)});
+  EXPECT_EQ(small.bucket, 4);
+  EXPECT_EQ(small.padded_rows, (std::vector<int32_t>{4, 4, 4}));
+  EXPECT_EQ(small.rows_per_home, (std::vector<int32_t>(6, 2)));
+  EXPECT_EQ(small.max_rows_of_any_home, 2);
+  EXPECT_EQ(make_step_plan(0, shape, {rows(5), rows(0), rows(1)}).bucket, 16);
+  EXPECT_EQ(make_step_plan(0, shape, {rows(0), rows(0), rows(0)}).bucket, 0);
+  const StepPlan prefill = make_step_plan(0, shape, {rows(17), rows(0), rows(1)});
+  EXPECT_EQ(prefill.bucket, 0);
+  EXPECT_EQ(prefill.padded_rows, (std::vector<int32_t>{18, 0, 2}));
+}
+
+TEST(StepPlan, RegimeAndProtocolFollowFromTheFullestReplica) {
+  StepShape shape = shape_of(2, 2);
+  shape.capacity = {.max_requests = 64,
+                    .max_rows = 64,
+                    .max_decode_rows = 16,
+                    .max_logit_rows = 64,
+                    .max_small_decode_rows = 2};
+  const auto regime = [&](int32_t a, int32_t b) {
+    return make_step_plan(0, shape, {rows(a), rows(b)}).regime;
+  };
+  EXPECT_EQ(regime(0, 0), Regime::kDecodeSmall);
+  EXPECT_EQ(regime(1, 2), Regime::kDecodeSmall);
+  EXPECT_EQ(regime(1, 3), Regime::kDecode);
+  EXPECT_EQ(regime(17, 0), Regime::kPrefill);
+  EXPECT_EQ(make_step_plan(0, shape, {rows(3), rows(3)}).protocol, Protocol::kLowLatency);
+  EXPECT_EQ(make_step_plan(0, shape, {rows(30), rows(3)}).protocol, Protocol::kNormal);
+}
+
 }  // namespace
 }  // namespace lockstep::planning::test

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/hash.h"
-#include "lockstep/planning/configuration.h"
+#include "lockstep/planning/lattice.h"
 #include "tests/planning/lattice.h"
 
 namespace lockstep::planning::test {
@@ -70,6 +70,33 @@ TEST_P(LatticeSample, EveryConfigurationIsProvenOrRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LatticeSample, ::testing::Values(12, 16));
+
+// All that `lockstep verify --worlds 8` goes through, a share of it here; and larger worlds from a seed.
+TEST(SmallWorlds, AShareOfAllModesIsProvenOrRefused) {
+  constexpr size_t kOneIn = 101;
+  int num_proven = 0, num_proofs = 0;
+  const auto cases = small_worlds(8);
+  EXPECT_GT(cases.size(), 5000u);
+  for (size_t at = 7; at < cases.size(); at += kOneIn) {
+    const CaseResult result = prove_case(cases[at], at % 2 == 0 ? h200_machine() : cpu_ranks_machine(8, 2));
+    EXPECT_EQ(result.failure, "");
+    num_proven += !result.is_refused;
+    num_proofs += result.num_proofs;
+  }
+  EXPECT_GT(num_proven, 20);
+  EXPECT_GT(num_proofs, 10 * num_proven);
+}
+
+TEST(SampledWorlds, AreProvenAndRepeat) {
+  const auto cases = sampled_worlds(20261130, 6, 64);
+  ASSERT_EQ(cases.size(), 6u);
+  EXPECT_EQ(to_text(sampled_worlds(20261130, 6, 64).back()), to_text(cases.back()));
+  for (const LatticeCase& one : cases) {
+    const CaseResult result = prove_case(one, h200_machine());
+    EXPECT_FALSE(result.is_refused) << to_text(one);
+    EXPECT_EQ(result.failure, "");
+  }
+}
 
 }  // namespace
 }  // namespace lockstep::planning::test

@@ -1,5 +1,8 @@
 #include "lockstep/collectives/in_process/communicator.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "lockstep/collectives/in_process/rendezvous.h"
 #include "lockstep/collectives/in_process/world.h"
 
@@ -20,17 +23,14 @@ std::vector<TensorView> inputs_of(const std::vector<const Args*>& members) {
 }
 
 // As many slots as the members' rows could need; where the host can see how many they did, it is those.
-void place_slots(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own,
-                 kernels::Kernels& kernels) {
+void place_exact_slots(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own,
+                       kernels::Kernels& kernels) {
   Dispatched& out = *own.out;
-  while (out.slot_buffers.size() < members.size()) out.slot_buffers.emplace_back(*out.memory);
-  out.slot_of.clear();
   std::vector<kernels::PlaceSlotsArgs::Source> sources;
   int64_t slots = 0;
   for (size_t m = 0; m < members.size(); ++m) {
     const TensorView& idx = members[m]->expert_idx;
-    out.slot_of.push_back(out.slot_buffers[m].view(DType::kI32, {idx.rows(), idx.cols()}));
-    sources.push_back({.x = members[m]->x, .expert_idx = idx, .slot_of = out.slot_of.back()});
+    sources.push_back({.x = members[m]->x, .expert_idx = idx, .slot_of = out.slot_of[m]});
     slots += idx.rows() * idx.cols();
   }
   out.expert_start = out.start_buffer.view(DType::kI32, {own.num_local_experts + 1});
@@ -41,6 +41,102 @@ void place_slots(const std::vector<const DispatchArgs*>& members, const Dispatch
                        .out = out.rows});
   if (out.memory->access() == Memory::Access::kByHost)
     out.rows = out.rows.row_range(0, out.expert_start.as<int32_t>()[own.num_local_experts]);
+}
+
+float* row_of(const TensorView& view, int64_t row) { return view.as<float>() + row * view.stride[0]; }
+
+// Every row that has an expert here, once, at the place that its member has for it; holes stay zero.
+void place_tokens(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own,
+                  const auto& is_local) {
+  const int64_t hidden = own.x.cols();
+  own.out->tokens.assign(members.size() * static_cast<size_t>(own.max_rows * hidden), 0.0f);
+  for (size_t m = 0; m < members.size(); ++m) {
+    const TensorView& idx = members[m]->expert_idx;
+    LOCKSTEP_CHECK_LE(idx.rows(), own.max_rows);
+    for (int64_t row = 0; row < idx.rows(); ++row) {
+      const int32_t* experts = idx.as<int32_t>() + row * idx.cols();
+      if (std::none_of(experts, experts + idx.cols(), is_local)) continue;
+      const int64_t place = static_cast<int64_t>(m) * own.max_rows + row;
+      std::memcpy(own.out->tokens.data() + place * hidden, row_of(members[m]->x, row),
+                  static_cast<size_t>(hidden) * sizeof(float));
+    }
+  }
+}
+
+// The first slot of every local expert, and the end: as many as came, or as many as could have come.
+void set_first_slots(const std::vector<int32_t>& counts, const DispatchArgs& own, size_t members) {
+  const int64_t capacity = own.max_rows * static_cast<int64_t>(members);
+  own.out->expert_start = own.out->start_buffer.view(DType::kI32, {own.num_local_experts + 1});
+  int32_t* first = own.out->expert_start.as<int32_t>();
+  first[0] = 0;
+  for (size_t expert = 0; expert < counts.size(); ++expert) {
+    const bool by_expert = own.slots == planning::ExchangeSlots::kExpertMajor;
+    if (by_expert) LOCKSTEP_CHECK_LE(counts[expert], capacity);
+    first[expert + 1] = first[expert] + (by_expert ? static_cast<int32_t>(capacity) : counts[expert]);
+  }
+}
+
+// Buffers are sized by the step plan's geometry alone, so there are holes. In the host's memory.
+void place_with_holes(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own) {
+  Dispatched& out = *own.out;
+  LOCKSTEP_CHECK(out.memory->access() == Memory::Access::kByHost, "{} slots in the memory of a device",
+                 own.num_local_experts);
+  const auto is_local = [&](int32_t expert) {
+    return expert >= own.first_expert && expert < own.first_expert + own.num_local_experts;
+  };
+  std::vector<int32_t> counts(static_cast<size_t>(own.num_local_experts), 0);
+  for (const DispatchArgs* member : members)
+    for (int64_t at = 0; at < member->expert_idx.num_elements(); ++at)
+      if (const int32_t expert = member->expert_idx.as<int32_t>()[at]; is_local(expert))
+        ++counts[static_cast<size_t>(expert - own.first_expert)];
+  set_first_slots(counts, own, members.size());
+  const int32_t* first = out.expert_start.as<int32_t>();
+  std::vector<int32_t> next(first, first + own.num_local_experts + 1);
+  const int64_t hidden = own.x.cols();
+  const bool by_token = own.slots == planning::ExchangeSlots::kTokenMajor;
+  if (by_token) place_tokens(members, own, is_local);
+  out.rows = out.row_buffer.view({next.back(), hidden});
+  std::fill_n(out.rows.as<float>(), out.rows.num_elements(), 0.0f);
+  for (size_t m = 0; m < members.size(); ++m) {
+    const TensorView& idx = members[m]->expert_idx;
+    for (int64_t at = 0; at < idx.num_elements(); ++at) {
+      const int32_t expert = idx.as<int32_t>()[at];
+      int32_t& slot = out.slot_of[m].as<int32_t>()[at];
+      slot = -1;
+      if (!is_local(expert)) continue;
+      slot = next[static_cast<size_t>(expert - own.first_expert)]++;
+      const int64_t row = at / idx.cols(), place = static_cast<int64_t>(m) * own.max_rows + row;
+      const float* from = by_token ? out.tokens.data() + place * hidden : row_of(members[m]->x, row);
+      std::memcpy(row_of(out.rows, slot), from, static_cast<size_t>(hidden) * sizeof(float));
+    }
+  }
+}
+
+void place_slots(const std::vector<const DispatchArgs*>& members, const DispatchArgs& own,
+                 kernels::Kernels& kernels) {
+  Dispatched& out = *own.out;
+  while (out.slot_buffers.size() < members.size()) out.slot_buffers.emplace_back(*out.memory);
+  out.slot_of.clear();
+  for (size_t m = 0; m < members.size(); ++m) {
+    const TensorView& idx = members[m]->expert_idx;
+    out.slot_of.push_back(out.slot_buffers[m].view(DType::kI32, {idx.rows(), idx.cols()}));
+  }
+  if (own.slots == planning::ExchangeSlots::kExactCount) return place_exact_slots(members, own, kernels);
+  place_with_holes(members, own);
+}
+
+// What the members computed for this rank's rows.
+struct Pulled {
+  std::vector<kernels::PullWeightedArgs::Source> sources;
+  kernels::PullWeightedArgs args(const CombineArgs& own) const {
+    return {.sources = sources, .weight = own.weight, .out = own.out};
+  }
+};
+Pulled pulled_by(const std::vector<const CombineArgs*>& members, size_t index) {
+  Pulled pulled;
+  for (const CombineArgs* member : members)
+    pulled.sources.push_back({.y = member->y, .slot_of = member->dispatched->slot_of[index]});
+  return pulled;
 }
 
 struct Leaving {
@@ -143,6 +239,32 @@ void InProcessCommunicator::fused_all_reduce_add_norm(FusedAllReduceAddNormArgs&
   });
 }
 
+// The slices are summed, added and normed while they are at hand; the gather has to wait until all members
+// have.
+void InProcessCommunicator::fused_scatter_add_norm_gather(FusedScatterAddNormGatherArgs& args,
+                                                          kernels::Kernels& kernels, AxisSet over,
+                                                          const Tag& tag) {
+  const ReduceScatterArgs scatter{.in = args.in, .out = args.normed, .keeps = args.keeps};
+  together(scatter, over, tag, [&](const std::vector<const ReduceScatterArgs*>& members, size_t) {
+    check_same_rows(members, args.in.rows());
+    kernels_.sum_rows({.addends = inputs_of(members), .pieces = args.keeps, .out = args.normed});
+    kernels.add({.x = args.residual, .y = args.normed});
+    kernels::RmsNormArgs norm{.x = args.residual, .weight = args.weight, .eps = args.eps, .out = args.normed};
+    kernels.rms_norm(norm);
+    args.first_non_finite_row = norm.first_non_finite_row;
+  });
+  all_gather({.in = args.normed, .out = args.out, .pieces = args.pieces}, over, tag);
+}
+
+void InProcessCommunicator::fused_combine_add(const FusedCombineAddArgs& args, kernels::Kernels& kernels,
+                                              AxisSet over, const Tag& tag) {
+  together(args.combine, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
+    kernels_.pull_weighted(pulled_by(members, index).args(args.combine));
+    if (args.shared.data != nullptr) kernels.add({.x = args.combine.out, .y = args.shared});
+    kernels.add({.x = args.residual, .y = args.combine.out});
+  });
+}
+
 void InProcessCommunicator::dispatch(const DispatchArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const DispatchArgs*>& members, size_t) {
     place_slots(members, args, kernels_);
@@ -151,10 +273,7 @@ void InProcessCommunicator::dispatch(const DispatchArgs& args, AxisSet over, con
 
 void InProcessCommunicator::combine(const CombineArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
-    std::vector<kernels::PullWeightedArgs::Source> sources;
-    for (const CombineArgs* member : members)
-      sources.push_back({.y = member->y, .slot_of = member->dispatched->slot_of[index]});
-    kernels_.pull_weighted({.sources = sources, .weight = args.weight, .out = args.out});
+    kernels_.pull_weighted(pulled_by(members, index).args(args));
   });
 }
 

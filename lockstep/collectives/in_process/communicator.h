@@ -22,6 +22,9 @@ class InProcessCommunicator final : public Communicator {
   void columns_to_rows(const ColumnsToRowsArgs& args, AxisSet over, const Tag& tag) override;
   void fused_all_reduce_add_norm(FusedAllReduceAddNormArgs& args, kernels::Kernels& kernels, AxisSet over,
                                  const Tag& tag) override;
+  void fused_scatter_add_norm_gather(FusedScatterAddNormGatherArgs&, kernels::Kernels&, AxisSet over,
+                                     const Tag&) override;
+  void fused_combine_add(const FusedCombineAddArgs&, kernels::Kernels&, AxisSet over, const Tag&) override;
   void dispatch(const DispatchArgs& args, AxisSet over, const Tag& tag) override;
   void combine(const CombineArgs& args, AxisSet over, const Tag& tag) override;
 

@@ -35,6 +35,8 @@ Contract InProcessWorld::contract() {
           .host_sync = Contract::HostSync::kBlocks,
           .capture = Contract::Capture::kNo,
           .fused_all_reduce_add_norm = Contract::FusedAllReduceAddNorm::kYes,
+          .fused_scatter_norm_gather = Contract::FusedScatterNormGather::kYes,
+          .fused_combine_add = Contract::FusedCombineAdd::kYes,
           .wire_types = {DType::kF32}};
 }
 

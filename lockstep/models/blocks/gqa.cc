@@ -112,10 +112,13 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
                    const Batch& batch, const TensorView& keys, const TensorView& values, const TensorView& x,
                    const ForwardContext& context) {
   const std::vector<int32_t> positions = context.boundary.held(batch.positions);
-  const TensorView q = project(x, weights.q, weights.q_bias, context);
+  const Range given = given_of(batch, x.rows());
+  const std::span<const int32_t> given_positions =
+      std::span(positions).subspan(static_cast<size_t>(given.begin), static_cast<size_t>(given.size()));
+  const TensorView q = project(x.row_range(given.begin, given.size()), weights.q, weights.q_bias, context);
   const TensorView k = project(x, weights.k, weights.k_bias, context);
   const TensorView v = project(x, weights.v, weights.v_bias, context);
-  norm_and_rotate(config, q, config.query_width(), weights.q_norm, rope, positions, context);
+  norm_and_rotate(config, q, config.query_width(), weights.q_norm, rope, given_positions, context);
   norm_and_rotate(config, k, config.head_dim, weights.k_norm, rope, positions, context);
   std::vector<kernels::PagedSequence> sequences(batch.prompts.begin(), batch.prompts.end());
   sequences.insert(sequences.end(), batch.decodes.begin(), batch.decodes.end());
@@ -123,9 +126,10 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
   context.kernels.cache_write(
       {.x = v, .sequences = sequences, .page_size = batch.page_size, .cache = values});
   const int64_t num_heads = q.cols() / config.query_width();
-  const TensorView mixed = context.workspace.take({x.rows(), num_heads * config.head_dim});
+  const TensorView mixed = context.workspace.take({q.rows(), num_heads * config.head_dim});
+  const auto asked = sequences_within(sequences, given);
   context.kernels.gqa({.q = by_head(q, config.head_dim, config.query_width()),
-                       .sequences = sequences,
+                       .sequences = asked,
                        .page_size = batch.page_size,
                        .k = keys,
                        .v = values,

@@ -22,16 +22,21 @@ class MlaRun {
         heads_(weights.kv_b.rows() / (config.nope + config.value)) {}
 
   TensorView run(const RopeTables& rope, const TensorView& x) {
-    const int64_t rows = x.rows();
+    const Range given = given_of(batch_, x.rows());
+    const int64_t rows = given.size();
     const std::vector<int32_t> positions = context_.boundary.held(batch_.positions);
-    q_ = project_queries(x);
+    const std::span<const int32_t> given_positions =
+        std::span(positions).subspan(static_cast<size_t>(given.begin), static_cast<size_t>(rows));
+    prompts_ = sequences_within(batch_.prompts, given);
+    decodes_ = sequences_within(batch_.decodes, given);
+    q_ = project_queries(x.row_range(given.begin, rows));
     const TensorView latent = project_latent(x);
     context_.kernels.rope({.x = q_,
                            .num_heads = static_cast<int>(heads_),
                            .head_stride = config_.nope + config_.rope,
                            .offset = config_.nope,
                            .dim = config_.rope,
-                           .positions = positions,
+                           .positions = given_positions,
                            .cos = rope.cos(),
                            .sin = rope.sin()});
     context_.kernels.rope({.x = latent,
@@ -52,8 +57,8 @@ class MlaRun {
     if (num_attending() < rows)
       context_.kernels.memory().zero(heads_out_.data,
                                      static_cast<size_t>(heads_out_.num_elements()) * sizeof(float));
-    for (const PagedSequence& prompt : batch_.prompts) attend_expanded(prompt);
-    if (!batch_.decodes.empty()) attend_absorbed();
+    for (const PagedSequence& prompt : prompts_) attend_expanded(prompt);
+    if (!decodes_.empty()) attend_absorbed();
     const TensorView out = context_.workspace.take({rows, config_.hidden});
     context_.kernels.linear({.x = heads_out_, .w = weights_.o, .out = out});
     return out;
@@ -62,8 +67,8 @@ class MlaRun {
  private:
   int64_t num_attending() const {
     int64_t count = 0;
-    for (const auto sequences : {batch_.prompts, batch_.decodes})
-      for (const PagedSequence& sequence : sequences) count += sequence.num_rows;
+    for (const auto* sequences : {&prompts_, &decodes_})
+      for (const PagedSequence& sequence : *sequences) count += sequence.num_rows;
     return count;
   }
 
@@ -111,10 +116,10 @@ class MlaRun {
 
   // All decode rows at once, gathered so that each head is one product.
   void attend_absorbed() {
-    const auto count = static_cast<int64_t>(batch_.decodes.size());
+    const auto count = static_cast<int64_t>(decodes_.size());
     const int width = config_.cache_width(), query = config_.nope + config_.rope;
     const TensorView q = context_.workspace.take({count, heads_ * query});
-    std::vector<PagedSequence> sequences(batch_.decodes.begin(), batch_.decodes.end());
+    std::vector<PagedSequence> sequences = decodes_;
     std::vector<kernels::RowPiece> gathered, scattered;
     for (int64_t row = 0; row < count; ++row) {
       LOCKSTEP_CHECK_EQ(sequences[row].num_rows, 1);
@@ -169,6 +174,7 @@ class MlaRun {
   const TensorView& cache_;
   const ForwardContext& context_;
   const int64_t heads_;
+  std::vector<PagedSequence> prompts_, decodes_;  // the part of them whose outputs are asked for
   TensorView q_, heads_out_;
 };
 

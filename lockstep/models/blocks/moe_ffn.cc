@@ -41,13 +41,28 @@ TensorView run_experts(const MoeWeights& weights, const collectives::ExpertRows&
 }
 
 // A share of the sum over the shards of its width.
-TensorView run_shared(const MoeWeights& weights, const TensorView& x, const ForwardContext& context) {
+TensorView run_shared_rows(const MoeWeights& weights, const TensorView& x, const ForwardContext& context) {
   const TensorView y = run_ffn(weights.shared, x, context);
   if (weights.shared_gate.empty()) return y;
   const TensorView gate = context.workspace.take({x.rows(), 1});
   context.kernels.linear({.x = x, .w = weights.shared_gate, .out = gate});
   context.kernels.sigmoid_mul({.x = y, .gate = gate});
   return y;
+}
+
+// [rows, hidden]: what this rank adds; zeros for the rows that another rank adds it for.
+TensorView run_shared(const MoeWeights& weights, const collectives::Rows& x, const ForwardContext& context) {
+  int64_t num_own = 0;
+  for (const planning::Segment& rows : x.own) num_own += rows.num_rows;
+  if (weights.shared_rows == MoeWeights::SharedRows::kAll || num_own == x.x.rows())
+    return run_shared_rows(weights, x.x, context);
+  const TensorView out = context.workspace.take({x.x.rows(), x.x.cols()});
+  context.kernels.memory().zero(out.data, static_cast<size_t>(out.num_elements()) * sizeof(float));
+  for (const planning::Segment& rows : x.own)
+    context.kernels.add(
+        {.x = out.row_range(rows.first_row, rows.num_rows),
+         .y = run_shared_rows(weights, x.x.row_range(rows.first_row, rows.num_rows), context)});
+  return out;
 }
 
 void read_one_by_one(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
@@ -125,6 +140,8 @@ MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeCo
   const auto read_routed =
       reader.has_weights(prefix + "experts.gate_up_proj") ? read_together : read_one_by_one;
   read_routed(reader, prefix, config, local, shards.expert_tp, weights);
+  weights.shared_rows =
+      shards.shared.parts == 1 ? MoeWeights::SharedRows::kOwn : MoeWeights::SharedRows::kAll;
   if (config.shared_width > 0) {
     const bool is_gated = config.shared_expert == MoeConfig::SharedExpert::kGated;
     weights.shared = read_ffn(reader, prefix + (is_gated ? "shared_expert." : "shared_experts."),
@@ -140,9 +157,8 @@ TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const col
   const collectives::ExpertRows rows =
       context.boundary.dispatch(x, routing, weights.first_expert, static_cast<int64_t>(weights.gate.size()));
   const TensorView y = run_experts(weights, rows, context);
-  const TensorView sum = context.boundary.combine(y, routing);
-  if (config.shared_width > 0) context.kernels.add({.x = sum, .y = run_shared(weights, x.x, context)});
-  return sum;
+  const TensorView shared = config.shared_width > 0 ? run_shared(weights, x, context) : TensorView();
+  return context.boundary.combine(y, routing, shared);
 }
 
 }  // namespace lockstep::models

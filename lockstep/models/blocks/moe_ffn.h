@@ -28,6 +28,8 @@ struct MoeWeights {
   std::vector<WeightView> gate, up, down;  // [local experts], local width
   FfnWeights shared;
   TensorView shared_gate;  // [1, hidden]; empty: none
+  // Whose shared expert a rank adds: a share of its width for all rows, or all of it for the rows it owns.
+  enum class SharedRows : uint8_t { kAll, kOwn } shared_rows = SharedRows::kAll;
 };
 
 // A router that scores by a sigmoid, with a bias for the choice and groups of experts (DeepSeek-V3,

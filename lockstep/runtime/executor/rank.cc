@@ -34,7 +34,8 @@ models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOp
           .expert_parallel = shard(grid, rank, splits.expert_parallel),
           .expert_tp = shard(grid, rank, splits.expert_tp),
           .shared = shard(grid, rank, splits.shared),
-          .head = shard(grid, rank, splits.head)};
+          .head = shard(grid, rank, splits.head),
+          .embedding = shard(grid, rank, splits.embedding)};
 }
 
 Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld& world)

@@ -1,0 +1,27 @@
+#include "lockstep/models/model.h"
+
+#include <algorithm>
+
+namespace lockstep::models {
+
+Range given_of(const Batch& batch, int64_t num_rows) {
+  return batch.given.size() > 0 ? batch.given : Range{0, num_rows};
+}
+
+std::vector<kernels::PagedSequence> sequences_within(std::span<const kernels::PagedSequence> sequences,
+                                                     Range given) {
+  std::vector<kernels::PagedSequence> within;
+  for (const kernels::PagedSequence& sequence : sequences) {
+    const int64_t end = sequence.first_row + sequence.num_rows;
+    const int64_t first = std::max<int64_t>(sequence.first_row, given.begin), last = std::min(end, given.end);
+    if (first >= last) continue;
+    kernels::PagedSequence part = sequence;
+    part.first_row = static_cast<int32_t>(first - given.begin);
+    part.num_rows = static_cast<int32_t>(last - first);
+    part.context = static_cast<int32_t>(sequence.context - (end - last));
+    within.push_back(part);
+  }
+  return within;
+}
+
+}  // namespace lockstep::models

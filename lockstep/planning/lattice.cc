@@ -1,0 +1,182 @@
+#include "lockstep/planning/lattice.h"
+
+#include <algorithm>
+
+#include "lockstep/base/hash.h"
+#include "lockstep/planning/verifier.h"
+
+namespace lockstep::planning {
+namespace {
+
+using enum ModelShape::Ffn;
+using Layers = std::vector<ModelShape::Ffn>;
+enum class Head : uint8_t { kAllRanks, kReplica, kOwnWidth };
+
+std::vector<int> divisors(int number) {
+  std::vector<int> found;
+  for (int d = 1; d <= number; ++d)
+    if (number % d == 0) found.push_back(d);
+  return found;
+}
+
+std::vector<Layers> layer_orders() {
+  return {{kDense, kDense},
+          {kExperts, kExperts},
+          {kDense, kExperts, kExperts, kDense},
+          {kExperts, kDense, kExperts}};
+}
+
+ModelShape model_of(const Layers& layers) {
+  return {.hidden = 64,
+          .vocab = 256,
+          .num_heads = 8,
+          .layers = layers,
+          .dense_inter = 96,
+          .num_experts = 512,
+          .top_k = 3,
+          .expert_inter = 32,
+          .shared_inter = 32,
+          .attention_params = 20000};
+}
+
+ParallelFlags base_flags(int ranks, int dp, int ep, int moe_dp, int dense) {
+  return {.tp_size = ranks,
+          .dp_size = dp,
+          .enable_dp_attention = dp > 1,
+          .ep_size = ep,
+          .moe_dense_tp_size = dense,
+          .moe_dp_size = moe_dp,
+          .max_running_requests = 2 * ranks + 1,
+          .chunked_prefill_size = 8};
+}
+
+// Every replica as full as admission lets it be.
+StepPlan fullest(const StepShape& shape) {
+  std::vector<ReplicaCounts> counts(static_cast<size_t>(shape.num_replicas));
+  for (ReplicaCounts& replica : counts) {
+    replica = {.num_requests = shape.capacity.max_requests,
+               .num_target_rows = shape.capacity.max_rows,
+               .logit_rows = {}};
+    const int32_t wanted = std::min(shape.capacity.max_logit_rows, shape.capacity.max_rows);
+    for (int32_t row = 0; row < wanted; ++row) replica.logit_rows.push_back(row);
+  }
+  return make_step_plan(0, shape, std::move(counts));
+}
+
+std::string prove_plan(const Plans& plans, Regime regime, const std::vector<StepPlan>& step_plans,
+                       int& num_proofs) {
+  const Plan& plan = plans.of(regime);
+  if (const auto found = check_structure(plan, plans.chain, plans.grid); !found.empty())
+    return to_text(found[0]);
+  const ShortenedPlan shortened = without_repeats(plan, plans.chain, plans.grid);
+  for (const StepPlan& step_plan : step_plans) {
+    ++num_proofs;
+    if (const auto found = verify(shortened.plan, shortened.chain, plans.grid, step_plan); !found.empty())
+      return fmt::format("the {} plan: {}", name_of(regime), to_text(found[0]));
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_text(const LatticeCase& one) {
+  const ParallelFlags& f = one.flags;
+  std::string layers;
+  for (const auto layer : one.layers) layers += layer == kDense ? 'd' : 'e';
+  return fmt::format(
+      "--tp-size {} --dp-size {} --attn-cp-size {} --ep-size {} --moe-dp-size {} --moe-dense-tp-size {} "
+      "--moe-a2a-backend {} "
+      "--embedding-tp-size {} --lm-head-tp-size {} --shared-experts {}{}, layers {}",
+      f.tp_size.value_or(1), f.dp_size.value_or(1), f.attn_cp_size.value_or(1), f.ep_size.value_or(1),
+      f.moe_dp_size.value_or(1), f.moe_dense_tp_size.value_or(0), f.moe_a2a_backend.value_or("none"),
+      f.embedding_tp_size.value_or(1), f.lm_head_tp_size.value_or(0), f.shared_experts.value_or("split"),
+      f.enable_dp_lm_head ? " --enable-dp-lm-head" : "", layers);
+}
+
+std::vector<LatticeCase> small_worlds(int most) {
+  std::vector<LatticeCase> cases;
+  uint64_t turn = 0;
+  // The ways of what lies at the ends of the chain and beside the experts, for one choice of the rest.
+  const auto add_ends = [&](const LatticeCase& base, const std::vector<int>& widths) {
+    for (const int embedding : widths)
+      for (const char* shared : {"split", "whole"})
+        for (const Head head : {Head::kAllRanks, Head::kReplica, Head::kOwnWidth}) {
+          LatticeCase one = base;
+          one.flags.embedding_tp_size = embedding;
+          one.flags.shared_experts = shared;
+          one.flags.enable_dp_lm_head = head == Head::kReplica;
+          one.flags.enable_dp_attention |= head == Head::kReplica;
+          if (head == Head::kOwnWidth) one.flags.lm_head_tp_size = widths[turn++ % widths.size()];
+          cases.push_back(std::move(one));
+        }
+  };
+  for (int ranks = 1; ranks <= most; ++ranks) {
+    const std::vector<int> widths = divisors(ranks);
+    for (const int dp : widths)
+      for (const int ep : widths)
+        for (const int moe_dp : widths)
+          for (const int dense : widths)
+            for (const int cp : divisors(ranks / dp))
+              for (const ExchangeBackend backend : kExchangeBackends)
+                for (const Layers& layers : layer_orders()) {
+                  LatticeCase one{base_flags(ranks, dp, ep, moe_dp, dense), layers};
+                  one.flags.moe_a2a_backend = name_of(backend);
+                  one.flags.attn_cp_size = cp;
+                  // What cannot be for these cannot be for any head or embedding either: counted once.
+                  if (works(one.flags, model_of(layers))) {
+                    add_ends(one, widths);
+                  } else {
+                    cases.push_back(std::move(one));
+                  }
+                }
+  }
+  return cases;
+}
+
+std::vector<LatticeCase> sampled_worlds(uint64_t seed, int num, int most) {
+  std::vector<LatticeCase> cases;
+  uint64_t counter = 0;
+  const auto draw = [&](size_t below) {
+    return std::min(below - 1,
+                    static_cast<size_t>(uniform_draw(seed, counter++) * static_cast<double>(below)));
+  };
+  while (static_cast<int>(cases.size()) < num) {
+    const int ranks = 1 + static_cast<int>(draw(static_cast<size_t>(most)));
+    const std::vector<int> widths = divisors(ranks);
+    const auto width = [&] { return widths[draw(widths.size())]; };
+    LatticeCase one{base_flags(ranks, width(), width(), width(), width()), layer_orders()[draw(4)]};
+    one.flags.moe_a2a_backend = name_of(kExchangeBackends[draw(std::size(kExchangeBackends))]);
+    one.flags.embedding_tp_size = width();
+    const std::vector<int> contexts = divisors(ranks / *one.flags.dp_size);
+    one.flags.attn_cp_size = contexts[draw(contexts.size())];
+    one.flags.shared_experts = draw(2) == 0 ? "split" : "whole";
+    const auto head = static_cast<Head>(draw(3));
+    one.flags.enable_dp_lm_head = head == Head::kReplica && *one.flags.dp_size > 1;
+    if (head == Head::kOwnWidth) one.flags.lm_head_tp_size = width();
+    if (works(one.flags, model_of(one.layers))) cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+CaseResult prove_case(const LatticeCase& one, const Machine& machine) {
+  const ModelShape model = model_of(one.layers);
+  if (!works(one.flags, model)) return {.is_refused = true, .failure = {}};
+  const auto solved = solve(one.flags, model, machine);
+  const auto plans = solved ? make_plans(*solved, model, machine) : Result<Plans>(solved.error());
+  if (!plans) return {.failure = to_text(one) + ": " + plans.error().message};
+  const StepShape shape = step_shape(plans->grid, solved->capacity);
+  std::vector<StepPlan> step_plans = probing_step_plans(shape);
+  step_plans.push_back(fullest(shape));
+  CaseResult result;
+  for (const Regime regime : kRegimes) {
+    const bool is_known = regime != kRegimes[0] && plans->of(regime) == plans->of(kRegimes[0]);
+    if (is_known) continue;
+    result.failure = prove_plan(*plans, regime, step_plans, result.num_proofs);
+    if (result.failure.empty()) continue;
+    result.failure = to_text(one) + ": " + result.failure;
+    break;
+  }
+  return result;
+}
+
+}  // namespace lockstep::planning
