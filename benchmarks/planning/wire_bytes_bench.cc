@@ -2,6 +2,7 @@
 // configuration, regime and kind of layer, out of one rank.
 #include <benchmark/benchmark.h>
 
+#include "lockstep/planning/configuration.h"
 #include "tests/planning/lattice.h"
 #include "tests/planning/prior_art_bytes.h"
 
