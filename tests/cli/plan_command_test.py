@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Plans as a person asks for them: a trace that adds up by a program that knows nothing of the planner, a file that is
+proven and one that was edited and is not, a page, suggestions, and refusals.
+usage: plan_command_test.py LOCKSTEP REPOSITORY
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+LOCKSTEP, REPOSITORY = sys.argv[1], pathlib.Path(sys.argv[2])
+MODEL = ["--model", str(REPOSITORY / "models/tutor-deepseek-v3")]
+MODES = [
+    "--tp-size 4 --dp-size 4 --enable-dp-attention --ep-size 4 --moe-a2a-backend in_process",
+    "--tp-size 8 --dp-size 4 --enable-dp-attention --ep-size 2 --moe-dp-size 2 --moe-dense-tp-size 2",
+    "--tp-size 8 --dp-size 4 --enable-dp-attention --attn-cp-size 2 --embedding-tp-size 8 --shared-experts whole",
+    "--tp-size 4 --dp-size 4 --enable-dp-attention --lm-head-tp-size 2 --disable-pass choose_layouts",
+]
+
+
+def run(*words, code=0):
+    done = subprocess.run([LOCKSTEP, *words], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, f"{words}: {done.returncode} instead of {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def check_trace(plan):
+    trace = plan["trace"]
+    assert len(trace) == plan["grid"]["num_ranks"]
+    for steps in trace:
+        assert len(steps) == len(trace[0])
+        for at, step in enumerate(steps):
+            members = [trace[member][at] for member in step["group"]]
+            assert step["group"] == sorted(step["group"]) and len(step["counts"]) == len(step["group"])
+            for member in members:
+                assert all(member[key] == step[key] for key in ("edge", "op", "group", "counts")), step
+            if step["op"] == "all_gather":
+                assert step["rows_out"] == sum(step["counts"]) and [m["rows_in"] for m in members] == step["counts"]
+            if step["op"] in ("reduce_scatter", "columns_to_rows"):
+                assert step["rows_in"] == sum(step["counts"]) and [m["rows_out"] for m in members] == step["counts"]
+            if step["op"] in ("all_reduce", "fused_all_reduce_add_norm"):
+                assert len(set(step["counts"])) == 1 and step["rows_in"] == step["rows_out"]
+            if "capacity" in step:
+                assert max(step["counts"]) <= step["capacity"]
+            if len(step["group"]) == 1:
+                assert step["bytes"] == 0
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        file, page = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "plan.html"
+        for mode in MODES:
+            for phase in ("decode", "prefill"):
+                plan = json.loads(run("plan", *MODEL, *mode.split(), "--rows", "3,0,5,1", "--phase", phase, "--json").stdout)
+                check_trace(plan)
+                file.write_text(json.dumps(plan))
+                assert json.loads(run("verify", "--plan", str(file), "--json").stdout)["violations"] == []
+        edits = {
+            "a step is lost": lambda p: p["decode"]["edges"][1]["steps"].pop(0),
+            "one count": lambda p: p["step_plan"]["rows_per_home"].__setitem__(0, 7),
+            "the geometry": lambda p: p["step_plan"].__setitem__("max_rows_of_any_home", 1),
+            "a rank's trace": lambda p: p["trace"][1].pop(),
+        }
+        for name, edit in edits.items():
+            edited = json.loads(file.read_text())
+            edit(edited)
+            other = pathlib.Path(folder) / "edited.json"
+            other.write_text(json.dumps(edited))
+            found = json.loads(run("verify", "--plan", str(other), "--json", code=1).stdout)["violations"]
+            assert found and found[0]["says"], name
+        file.write_text("{\"configuration\": 3}")
+        assert "configuration" in run("verify", "--plan", str(file), code=2).stderr
+        run("plan", *MODEL, *MODES[0].split(), "--html", str(page))
+        text = page.read_text()
+        assert "TP_ATTN_FULL" in text and "http" not in text, "the page is complete in itself"
+    assert "names 2 replicas" in run("plan", *MODEL, *MODES[0].split(), "--rows", "3,0", code=2).stderr
+    shapes = REPOSITORY / "benchmarks/models"
+    for model, machine in (("deepseek-v3", "8xH200"), ("qwen3-30b-a3b", "2xH200"), ("qwen3.5-397b-a17b", "8xH200")):
+        for objective in ("throughput", "latency"):
+            answer = run("plan", "--model", str(shapes / model), "--suggest", "--machine", machine, "--objective",
+                         objective, "--json")
+            best = json.loads(answer.stdout)["suggestions"]
+            assert len(best) == 3 and all(0 < one["total_gb"] < 144 for one in best), best
+    assert "more ranks" in run("plan", "--model", str(shapes / "deepseek-v3"), "--suggest", "--machine", "2xH200", code=2).stderr
+    assert "--moe-dp-size" in run("serve", *MODEL, "--ep-num-redundant-experts", "2", code=2).stderr
+    tally = json.loads(run("verify", "--worlds", "4", "--json").stdout)
+    assert tally["failures"] == [] and tally["proven"] > 2000, tally
+    print(f"{tally['proven']} configurations of up to four ranks proven with {tally['proofs']} proofs")
+
+
+main()
