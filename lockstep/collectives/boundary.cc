@@ -343,11 +343,11 @@ void Boundary::fused(const Step& step) {
   if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
 }
 
-// On a device the two are one kernel; the bits are those of both. On the host a row that was added is still
-// in the cache when it is normed.
-bool Boundary::adds_then_norms(const planning::Edge& edge, size_t at) const {
-  return parts_.kernels.memory().access() == Memory::Access::kByDevice && at + 1 < edge.steps.size() &&
-         edge.steps[at].kind == StepKind::kAdd && edge.steps[at + 1].kind == StepKind::kNorm;
+// One op has the bits of both steps, wherever ranks compute: the host runs it as the two, a block of rows at
+// a time, a GPU as one kernel. The plan says and counts two.
+bool Boundary::adds_then_norms(const planning::Edge& edge, size_t at) {
+  return at + 1 < edge.steps.size() && edge.steps[at].kind == StepKind::kAdd &&
+         edge.steps[at + 1].kind == StepKind::kNorm;
 }
 
 void Boundary::add_and_norm(const Step& add, const Step& norm) {
@@ -358,6 +358,7 @@ void Boundary::add_and_norm(const Step& add, const Step& norm) {
   layout_of(add.value) = add.after;
   hidden_ = out;
   layout_ = norm.after;
+  if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
 }
 
 void Boundary::fused_scatter(const Step& step) {

@@ -100,7 +100,7 @@ class Boundary {
   void slice(const planning::Step& step);
   void select();
   void norm(const planning::Step& step);
-  bool adds_then_norms(const planning::Edge& edge, size_t at) const;
+  static bool adds_then_norms(const planning::Edge& edge, size_t at);
   void add_and_norm(const planning::Step& add, const planning::Step& norm);
   void fused(const planning::Step& step);
   void fused_scatter(const planning::Step& step);

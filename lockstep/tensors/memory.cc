@@ -64,8 +64,8 @@ TensorView Buffer::view(DType dtype, std::initializer_list<int64_t> shape) {
     data_ = memory_->allocate(bytes);
     if (data_ == nullptr)
       throw Fatal(
-          fmt::format("no memory for {} bytes that a step needs: lower --chunked-prefill-size, "
-                      "--max-running-requests or --mem-fraction-static",
+          fmt::format("no memory for {} bytes more: raise --tp-size, or lower --mem-fraction-static, "
+                      "--max-running-requests or --chunked-prefill-size",
                       bytes));
     bytes_ = bytes;
   }
