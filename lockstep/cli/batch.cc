@@ -10,6 +10,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
+constexpr int kMaxRefusalsInVain = 50;  // looks, while no request of ours is with the engine
 
 // Shared with the engine's thread; kept alive by the sinks.
 struct Board {
@@ -49,6 +50,7 @@ BatchResult run_batch(runtime::Engine& engine, std::vector<runtime::Request> req
   std::vector<runtime::RequestId> ids;
   ProgressLine progress;
   size_t next = 0;
+  int num_refusals_in_vain = 0;
   bool was_interrupted = false;
 
   std::unique_lock lock(board->mutex);
@@ -60,8 +62,12 @@ BatchResult run_batch(runtime::Engine& engine, std::vector<runtime::Request> req
         take_event(*board, index, event, sink);
       });
       lock.lock();
-      if (!id && id.error().code == ErrorCode::kUnavailable && board->num_done < next)
-        break;  // full: wait for one to end
+      // Full: wait for one to end. The last event of a request comes before its place is free, so also after
+      // all have ended; an engine that takes nothing although it has nothing to do will not take this either.
+      if (!id && id.error().code == ErrorCode::kUnavailable) {
+        if (board->num_done < next || ++num_refusals_in_vain < kMaxRefusalsInVain) break;
+      }
+      num_refusals_in_vain = 0;
       ++next;
       if (id) {
         ids.push_back(*id);

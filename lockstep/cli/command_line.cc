@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
@@ -35,6 +36,40 @@ CLI::Validator one_of(const std::vector<std::string_view>& names) {
   std::vector<std::string> choices = {"auto"};
   choices.insert(choices.end(), names.begin(), names.end());
   return CLI::IsMember(choices);
+}
+
+// CLI11 alone takes the largest number for one that is larger.
+CLI::Validator whole_64_bits() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        uint64_t value = 0;
+        const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool good = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+        return good ? std::string() : fmt::format("{} is not a whole number from 0 to 2^64 - 1", text);
+      },
+      "UINT64");
+}
+
+// A flag with a few words for values. CLI11's own transformer prints the numbers of the enum into the help.
+template <class T>
+using Choices = std::vector<std::pair<std::string, T>>;
+template <class Value, class T>
+CLI::Option* add_choice(CLI::App& app, const char* flag, Value& value, const char* what, Choices<T> choices) {
+  std::string words;
+  for (const auto& [word, unused] : choices) words += (words.empty() ? "" : "|") + word;
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [flag, choices = std::move(choices), words, &value](const std::string& given) {
+            for (const auto& [word, of_word] : choices) {
+              if (word != given) continue;
+              value = of_word;
+              return;
+            }
+            throw CLI::ValidationError(flag, fmt::format("\"{}\" is not one of {}", given, words));
+          },
+          what)
+      ->type_name(words);
 }
 
 void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
@@ -85,7 +120,7 @@ void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
       ->group(kCapacity);
 }
 
-std::map<std::string, QuantFormat> quant_formats() {
+Choices<QuantFormat> quant_formats() {
   return {{"fp8", QuantFormat::kFp8},
           {"nvfp4", QuantFormat::kNvfp4},
           {"mxfp4", QuantFormat::kMxfp4},
@@ -93,8 +128,11 @@ std::map<std::string, QuantFormat> quant_formats() {
           {"int4", QuantFormat::kInt4}};
 }
 
-void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
-  app.add_option("--model,--model-path,-m", config.model_directory, "Folder of the checkpoint")->required();
+enum class ModelFlag : uint8_t { kRequired, kOptional };
+
+void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag model) {
+  app.add_option("--model,--model-path,-m", config.model_directory, "Folder of the checkpoint")
+      ->required(model == ModelFlag::kRequired);
   add_parallel_flags(app, config.parallel);
   app.add_option("--context-length", config.context_length,
                  "Tokens of prompt and output; at most the model's")
@@ -112,30 +150,27 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config) {
                  "Requests that may wait; more are refused")
       ->capture_default_str()
       ->group(kCapacity);
-  app.add_option("--kv-cache-dtype", config.cache_type, "Numbers in the cache: f32 or bf16")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::CacheType>{
-          {"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}}))
+  add_choice(
+      app, "--kv-cache-dtype", config.cache_type, "Numbers in the cache",
+      Choices<runtime::CacheType>{{"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}})
       ->default_str("f32")
       ->group(kCapacity);
-  app.add_option("--device", config.device, "Where ranks compute: cpu or cuda")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::Device>{
-          {"cpu", runtime::Device::kCpu}, {"cuda", runtime::Device::kCuda}}))
+  add_choice(app, "--device", config.device, "Where ranks compute",
+             Choices<runtime::Device>{{"cpu", runtime::Device::kCpu}, {"cuda", runtime::Device::kCuda}})
       ->default_str("cpu")
       ->group(kCapacity);
   app.add_flag_function(
          "--disable-cuda-graph", [&config](int64_t) { config.steps = runtime::Steps::kLaunched; },
          "Launch every kernel of every step, also where a recorded step could be replayed")
       ->group(kCapacity);
-  app.add_option(
-         "--product-inputs", config.product_inputs,
-         "What a GPU's products with bf16 weights make of their inputs: bf16, or whole (exact, slower)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, runtime::ProductInputs>{
-          {"bf16", runtime::ProductInputs::kRounded}, {"whole", runtime::ProductInputs::kWhole}}))
+  add_choice(app, "--product-inputs", config.product_inputs,
+             "What a GPU's products with bf16 weights make of their inputs: bf16, or whole (exact, slower)",
+             Choices<runtime::ProductInputs>{{"bf16", runtime::ProductInputs::kRounded},
+                                             {"whole", runtime::ProductInputs::kWhole}})
       ->default_str("bf16")
       ->group(kCapacity);
-  app.add_option("--quantization", config.quantization,
-                 "Quantize plain weights while they are read: fp8, nvfp4, mxfp4, int8 or int4")
-      ->transform(CLI::CheckedTransformer(quant_formats()))
+  add_choice(app, "--quantization", config.quantization, "Quantize plain weights while they are read",
+             quant_formats())
       ->group(kCapacity);
   app.add_option("--collective-timeout", config.deadline_seconds,
                  "Seconds that a rank waits for others before the engine gives up")
@@ -164,16 +199,17 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--frequency-penalty", flags.frequency_penalty,
                  "Subtracted for each time a token is in the output")
       ->group(kSampling);
-  app.add_option("--seed", flags.seed, "Draws are a function of seed and position")->group(kSampling);
+  app.add_option("--seed", flags.seed, "Draws are a function of seed and position")
+      ->check(whole_64_bits())
+      ->group(kSampling);
   app.add_option("--stop", flags.stop, "Text that ends the answer; may be given several times")
       ->group(kSampling);
   app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after the end-of-sequence token")->group(kSampling);
 }
 
 void add_thinking(CLI::App& app, Thinking& thinking) {
-  app.add_option("--thinking", thinking, "on or off; default: what the chat template does")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Thinking>{{"on", Thinking::kOn}, {"off", Thinking::kOff}}));
+  add_choice(app, "--thinking", thinking, "Default: what the chat template does",
+             Choices<Thinking>{{"on", Thinking::kOn}, {"off", Thinking::kOff}});
 }
 
 void add_json(CLI::App& app, OutputFormat& format) {
@@ -201,6 +237,7 @@ struct CommandLine {
   Subcommand<QuantizeCommand> quantize;
   Subcommand<TokenizeCommand> tokenize;
   Subcommand<RenderCommand> render;
+  Subcommand<DoctorCommand> doctor;
 
   CommandLine() {
     app.require_subcommand(1);
@@ -223,12 +260,14 @@ struct CommandLine {
     add_quantize();
     add_tokenize();
     add_render();
+    add_doctor();
   }
 
   template <class T>
-  CLI::App& add(Subcommand<T>& subcommand, const char* name, const char* what) {
+  CLI::App& add(Subcommand<T>& subcommand, const char* name, const char* what,
+                ModelFlag model = ModelFlag::kRequired) {
     subcommand.app = app.add_subcommand(name, what);
-    add_engine_flags(*subcommand.app, subcommand.values.engine);
+    add_engine_flags(*subcommand.app, subcommand.values.engine, model);
     return *subcommand.app;
   }
 
@@ -384,9 +423,7 @@ struct CommandLine {
     runtime::QuantizeOptions& options = quantize.values.options;
     sub.add_option("--model,--model-path,-m", options.model_directory, "Folder of the checkpoint")
         ->required();
-    sub.add_option("--format", options.format, "fp8, nvfp4, mxfp4, int8 or int4")
-        ->required()
-        ->transform(CLI::CheckedTransformer(quant_formats()));
+    add_choice(sub, "--format", options.format, "Number format of the weights", quant_formats())->required();
     sub.add_option("--output,-o", options.output_directory, "Folder to make; one that is there is refused")
         ->required();
     sub.add_option("--group-size", options.group_size,
@@ -420,6 +457,15 @@ struct CommandLine {
                    "Which of several templates of the checkpoint; default: the one called default");
   }
 
+  void add_doctor() {
+    CLI::App& sub =
+        add(doctor, "doctor",
+            "Say what a checkpoint is, what it needs and whether it will run; without --model, what "
+            "this machine offers; reads no weights",
+            ModelFlag::kOptional);
+    add_json(sub, doctor.values.format);
+  }
+
   Command chosen() {
     if (serve.app->parsed()) return serve.values;
     if (generate.app->parsed()) return generate.values;
@@ -430,7 +476,8 @@ struct CommandLine {
     if (quantize.app->parsed()) return quantize.values;
     if (tokenize.app->parsed()) return tokenize.values;
     if (render.app->parsed()) return render.values;
-    return verify.values;
+    if (verify.app->parsed()) return verify.values;
+    return doctor.values;
   }
 };
 

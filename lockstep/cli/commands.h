@@ -115,8 +115,14 @@ struct RenderCommand {
   std::string template_name;  // of several; empty: the default one
 };
 
-using Command = std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, BenchCommand,
-                             PlanCommand, VerifyCommand, QuantizeCommand, TokenizeCommand, RenderCommand>;
+struct DoctorCommand {
+  runtime::EngineConfig engine;  // model_directory empty: only the machine is looked at
+  OutputFormat format = OutputFormat::kText;
+};
+
+using Command =
+    std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, BenchCommand, PlanCommand,
+                 VerifyCommand, QuantizeCommand, TokenizeCommand, RenderCommand, DoctorCommand>;
 
 int run(const ServeCommand& command);
 int run(const GenerateCommand& command);
@@ -128,5 +134,6 @@ int run(const VerifyCommand& command);
 int run(const QuantizeCommand& command);
 int run(const TokenizeCommand& command);
 int run(const RenderCommand& command);
+int run(const DoctorCommand& command);
 
 }  // namespace lockstep::cli

@@ -1,5 +1,9 @@
 #include "lockstep/cli/conversation.h"
 
+#include <algorithm>
+
+#include "lockstep/runtime/scheduler/request_check.h"
+
 namespace lockstep::cli {
 namespace {
 
@@ -24,7 +28,28 @@ void set_if(T& value, const std::optional<T>& given) {
   if (given) value = *given;
 }
 
+void apply(const SamplingFlags& flags, runtime::SamplingParams& sampling) {
+  set_if(sampling.temperature, flags.temperature);
+  set_if(sampling.top_k, flags.top_k);
+  set_if(sampling.top_p, flags.top_p);
+  set_if(sampling.min_p, flags.min_p);
+  set_if(sampling.repetition_penalty, flags.repetition_penalty);
+  set_if(sampling.presence_penalty, flags.presence_penalty);
+  set_if(sampling.frequency_penalty, flags.frequency_penalty);
+  sampling.seed = flags.seed;
+}
+
 }  // namespace
+
+Status check_flags(const SamplingFlags& flags) {
+  runtime::SamplingParams sampling;
+  apply(flags, sampling);
+  const Status status = runtime::check_sampling(sampling, 1);
+  if (status) return status;
+  std::string flag = "--" + status.error().field;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return invalid_argument(flag, "{}: {}", flag, status.error().message);
+}
 
 Json user_message(std::string_view text) { return Json::array({Json{{"role", "user"}, {"content", text}}}); }
 
@@ -51,15 +76,7 @@ runtime::Request make_request(const Prompt& prompt, const SamplingFlags& flags,
                            .ignore_eos = flags.ignore_eos};
   const int room = model.context_length - static_cast<int>(prompt.ids.size());
   if (room > 0) request.max_new_tokens = std::min(request.max_new_tokens, room);
-  runtime::SamplingParams& sampling = request.sampling;
-  set_if(sampling.temperature, flags.temperature);
-  set_if(sampling.top_k, flags.top_k);
-  set_if(sampling.top_p, flags.top_p);
-  set_if(sampling.min_p, flags.min_p);
-  set_if(sampling.repetition_penalty, flags.repetition_penalty);
-  set_if(sampling.presence_penalty, flags.presence_penalty);
-  set_if(sampling.frequency_penalty, flags.frequency_penalty);
-  sampling.seed = flags.seed;
+  apply(flags, request.sampling);
   return request;
 }
 

@@ -21,6 +21,9 @@ Result<Prompt> chat_prompt(const serving::ChatModel& model, const Json& messages
 Prompt text_prompt(const serving::ChatModel& model, std::string_view text);
 Json user_message(std::string_view text);  // [{"role": "user", "content": text}]
 
+// Whether the values of the flags are ones that an engine takes; the error names the flag.
+Status check_flags(const SamplingFlags& flags);
+
 // Where the flags say nothing the model's own defaults hold.
 runtime::Request make_request(const Prompt& prompt, const SamplingFlags& flags,
                               const runtime::ModelInfo& model);

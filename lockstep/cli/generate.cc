@@ -5,21 +5,32 @@
 #include "lockstep/base/file.h"
 #include "lockstep/cli/conversation.h"
 #include "lockstep/cli/report.h"
+#include "lockstep/serving/openai/messages.h"
+#include "lockstep/serving/openai/tools.h"
 
 namespace lockstep::cli {
 namespace {
 
 Result<Prompt> read_line(const serving::ChatModel& model, const std::string& line, int number,
                          Thinking thinking) {
+  const auto refuse = [&](std::string_view why) {
+    return invalid_argument("--prompts", "--prompts line {}: {}", number, why);
+  };
   const auto json = parse_json(line);
-  if (!json) return invalid_argument("--prompts", "--prompts line {}: {}", number, json.error().message);
+  if (!json) return refuse(json.error().message);
   if (json->is_object() && json->contains("prompt") && (*json)["prompt"].is_string())
     return text_prompt(model, (*json)["prompt"].get<std::string>());
-  if (json->is_object() && json->contains("messages"))
-    return chat_prompt(model, (*json)["messages"], json->contains("tools") ? (*json)["tools"] : Json(),
-                       thinking);
-  return invalid_argument("--prompts", "--prompts line {}: neither \"prompt\" (a string) nor \"messages\"",
-                          number);
+  if (!json->is_object() || !json->contains("messages"))
+    return refuse("neither \"prompt\" (a string) nor \"messages\"");
+  // The same form as over HTTP, so that a message which the template would choke on is named here.
+  const auto messages = serving::openai::read_messages((*json)["messages"]);
+  if (!messages) return refuse(messages.error().message);
+  serving::openai::Fields fields(*json);
+  const serving::openai::ToolOptions tools = serving::openai::read_tools(fields);
+  if (!fields.ok()) return refuse(fields.status().error().message);
+  auto prompt = chat_prompt(model, *messages, tools.tools, thinking);
+  if (!prompt) return refuse(prompt.error().message);
+  return prompt;
 }
 
 Result<std::vector<Prompt>> read_prompts(const serving::ChatModel& model, const GenerateCommand& command) {
@@ -74,7 +85,7 @@ void print_live(const serving::Deltas& deltas) {
 
 int finish(const BatchResult& result, std::vector<Reply>& replies, const std::vector<Prompt>& prompts,
            bool live) {
-  bool failed = false;
+  bool failed = false, nothing_ran = true;
   for (size_t i = 0; i < replies.size(); ++i) {
     const serving::Deltas last = replies[i].finish();
     if (live) {
@@ -83,21 +94,27 @@ int finish(const BatchResult& result, std::vector<Reply>& replies, const std::ve
     } else {
       fmt::print("{}\n", to_text(to_json(replies[i], result.answers[i], prompts[i].ids.size())));
     }
-    if (result.answers[i].finish != runtime::FinishReason::kError) continue;
+    const Answer& answer = result.answers[i];
+    const bool refused =
+        answer.finish == runtime::FinishReason::kError && answer.error_code == ErrorCode::kInvalidArgument;
+    nothing_ran = nothing_ran && refused;
+    if (answer.finish != runtime::FinishReason::kError) continue;
     failed = true;
-    fmt::print(stderr, "lockstep: prompt {}: {}\n", i + 1, result.answers[i].error);
+    fmt::print(stderr, "lockstep: prompt {}: {}\n", i + 1, answer.error);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     fmt::print(stderr, "lockstep: the answers could not be written to standard output\n");
     return kFailed;
   }
   if (result.interrupted) return kInterrupted;
+  if (nothing_ran) return kRefused;
   return failed ? kFailed : kOk;
 }
 
 }  // namespace
 
 int run(const GenerateCommand& command) {
+  if (const Status flags = check_flags(command.sampling); !flags) return report(flags.error());
   const auto model = serving::ChatModel::load(command.engine.model_directory);
   if (!model) return report(model.error());
   auto prompts = read_prompts(*model, command);

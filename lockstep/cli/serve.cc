@@ -54,22 +54,24 @@ int run(const ServeCommand& command) {
   const auto& stop = interrupted();
   auto keys = read_keys(command);
   if (!keys) return report(keys.error());
-  const serving::ChatOptions chat = chat_options(command);
-  const auto model = serving::ChatModel::load(command.engine.model_directory, chat);
+  auto model = serving::ChatModel::load(command.engine.model_directory, chat_options(command));
   if (!model) return report(model.error());
+  const auto chat_model = std::make_shared<const serving::ChatModel>(*std::move(model));
+  serving::ServeOptions options = {
+      .host = command.host,
+      .port = command.port,
+      .served_model_name = command.engine.served_name,
+      .api_keys = *std::move(keys),
+      .chat_model = chat_model,
+      .drain_timeout = std::chrono::seconds(static_cast<int64_t>(std::ceil(command.drain_seconds)))};
+  auto address = serving::ReservedAddress::bind(options);  // before the weights are read: they take long
+  if (!address) return report(address.error());
   runtime::EngineConfig config = command.engine;
-  config.num_valid_tokens = model->tokenizer().size();
+  config.num_valid_tokens = chat_model->tokenizer().size();
   auto engine = runtime::start_engine(config, progress_lines());
   if (!engine) return report(engine.error());
   if (stop.load() != 0) return kInterrupted;
-  auto server = serving::ApiServer::make(
-      **engine,
-      {.host = command.host,
-       .port = command.port,
-       .served_model_name = command.engine.served_name,
-       .api_keys = *std::move(keys),
-       .chat = chat,
-       .drain_timeout = std::chrono::seconds(static_cast<int64_t>(std::ceil(command.drain_seconds)))});
+  auto server = serving::ApiServer::make(**engine, std::move(options), *std::move(address));
   if (!server) return report(server.error());
   log_info("serving {} at {} (chat page at /, API at /v1, plan at /plan)", (*engine)->model().name,
            address_of(command.host, (*server)->port()));

@@ -7,12 +7,11 @@
 //     it can: there the order of sums is chosen by how many rows come together;
 //   - outputs may not overlap inputs unless the field says "in place";
 //   - views lie in the memory of the implementation, spans in the host's;
-//   - weights are f32 or bf16 with any row stride, on the host also codes of any scheme of weight_view.h,
-//   which
-//     mean what decode_row() says; activations f32 contiguous in their last dimension; rows that begin at a
-//     cache line (64 bytes) are read fastest, by up to a fifth.
+//   - weights are f32 or bf16 with any row stride, on the host also codes (weight_view.h: decode_row() says
+//     what they mean); activations f32 contiguous in their last dimension; fastest are rows at cache lines.
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -64,11 +63,20 @@ struct MatmulArgs {
   TensorView out;  // [rows, out] f32, row stride >= out
 };
 
-// out = silu(gate) ⊙ up, silu(x) = x / (1 + e^-x).
+// How a gate acts: g · σ(alpha · g) · (u + up_shift), with g = min(gate, limit) and u = up clamped to ±limit.
+// As it stands: silu(gate) · up. gpt-oss (OpenAI 2025, model card) has limit 7, alpha 1.702 and shift 1.
+struct Gating {
+  float limit = std::numeric_limits<float>::infinity();
+  float alpha = 1.0f;
+  float up_shift = 0.0f;
+};
+
+// out = silu(gate) ⊙ up, silu(x) = x / (1 + e^-x), or what the gating makes of it.
 struct SiluMulArgs {
   TensorView gate;  // [rows, inter] f32
   TensorView up;    // [rows, inter] f32
   TensorView out;   // [rows, inter] f32; may be gate (in place)
+  Gating gating = {};
 };
 
 // x *= σ(gate), σ(g) = 1 / (1 + e^-g): output gates of attention (one a value) and of a shared expert (one a
@@ -98,14 +106,15 @@ struct RopeArgs {
 enum class Scoring : uint8_t { kSoftmax, kSigmoid };
 
 // DeepSeek-V3 routing (DeepSeek-AI 2024, section 2.1.2): scores choose with a bias, weigh without it; groups
-// are ranked by the sum of their two best biased scores. num_groups = 1 is plain top-k. Ties go to the
-// smaller expert.
+// are ranked by the sum of their two best biased scores, or by the best alone (DeepSeek-V2). num_groups = 1
+// is plain top-k. Ties go to the smaller expert.
 struct RouteArgs {
   TensorView logits;               // [rows, num_experts] f32
   TensorView bias;                 // [num_experts] f32; empty: none
   std::span<const uint8_t> valid;  // [rows]; 0 routes nowhere (expert_idx -1, weight 0)
   int top_k = 1;
   int num_groups = 1, top_groups = 1;
+  enum class GroupScore : uint8_t { kTwoBest, kBest } group_score = GroupScore::kTwoBest;
   Scoring scoring = Scoring::kSoftmax;
   enum class Weights : uint8_t { kAsScored, kNormalised } weights = Weights::kNormalised;
   float scale = 1.0f;
@@ -113,15 +122,19 @@ struct RouteArgs {
   TensorView weight;      // out [rows, top_k] f32
 };
 
-// y = down( silu(x · gateᵀ) ⊙ (x · upᵀ) ) for rows that are grouped by expert. Unweighted.
+// y = down( silu(x · gateᵀ) ⊙ (x · upᵀ) ) for rows that are grouped by expert, each product plus its bias
+// where there is one. Unweighted.
 struct GroupedFfnArgs {
   TensorView
       x;  // [slots, hidden] f32; where the host cannot read expert_start, some at the end may be unused
   TensorView expert_start;               // [num_local_experts + 1] i32, ascending from 0 to the slots in use
   std::span<const WeightView> gate, up;  // [num_local_experts] of [inter, hidden]
   std::span<const WeightView> down;      // [num_local_experts] of [hidden, inter]
-  TensorView scratch;                    // [slots, 2 * inter] f32
-  TensorView y;                          // out [slots, hidden] f32
+  // All empty, or [num_local_experts] of [inter], [inter] and [hidden] f32 or bf16; an empty one is none.
+  std::span<const TensorView> gate_bias = {}, up_bias = {}, down_bias = {};
+  Gating gating = {};
+  TensorView scratch;  // [slots, 2 * inter] f32
+  TensorView y;        // out [slots, hidden] f32
 };
 
 // Writes one value a row into the cache (latent and rotated key of MLA side by side).
@@ -173,6 +186,8 @@ struct GqaArgs {
   int group = 1, first_in_group = 0;
   float scale = 1.0f;
   int window = 0;  // a row sees the last `window` tokens up to itself; 0: all
+  // [heads] f32 or bf16: an unscaled score that joins every row's softmax and has no value (gpt-oss); or none
+  TensorView sinks = {};
   TensorView out;  // [rows, heads, head_dim] f32
 };
 

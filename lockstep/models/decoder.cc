@@ -104,7 +104,7 @@ DecoderLayer read_layer(WeightReader& reader, const std::string& prefix, const D
   layer.mixer = read_mixer(reader, prefix, at);
   layer.ffn = config.layers[static_cast<size_t>(at)];
   if (layer.ffn == kExperts) {
-    layer.experts = read_moe(reader, prefix + "mlp.", config.moe, shards);
+    layer.experts = read_moe(reader, prefix + config.moe.names.block, config.moe, shards);
   } else {
     layer.dense = read_ffn(reader, prefix + "mlp.", config.hidden, config.dense_width, shards.dense);
   }

@@ -1,6 +1,32 @@
 #include "lockstep/models/decoder_config.h"
 
+#include <limits>
+#include <utility>
+
 namespace lockstep::models {
+
+namespace {
+
+// Keys of other families that a checkpoint of these may carry, with the value at which they change nothing.
+void refuse_other_maths(ConfigReader& reader) {
+  constexpr std::pair<const char*, double> kNeutral[] = {{"attn_logit_softcapping", 0},
+                                                         {"final_logit_softcapping", 0},
+                                                         {"clip_qkv", 0},
+                                                         {"logit_scale", 1},
+                                                         {"logits_scaling", 1},
+                                                         {"embedding_multiplier", 1},
+                                                         {"residual_multiplier", 1},
+                                                         {"scale_emb", 1},
+                                                         {"num_zero_experts", 0}};
+  constexpr double kMost = std::numeric_limits<double>::max();
+  for (const auto& [key, neutral] : kNeutral)
+    if (const double value = reader.number_or(key, neutral, -kMost, kMost); value != neutral)
+      reader.refuse(key, fmt::format("{} is not handled", value));
+  for (const char* key : {"mlp_bias", "use_parallel_residual", "attn_output_gate", "is_encoder_decoder"})
+    if (reader.flag_or(key, false)) reader.refuse(key, "true is not handled");
+}
+
+}  // namespace
 
 DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults) {
   constexpr int64_t kMost = 1 << 24;
@@ -17,6 +43,7 @@ DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults
                                                              : DecoderConfig::Head::kOwn;
   config.layers.assign(static_cast<size_t>(config.num_layers), planning::ModelShape::Ffn::kDense);
   reader.require("hidden_act", reader.text_or("hidden_act", "silu"), {"silu"});
+  refuse_other_maths(reader);
   config.num_mtp_layers = static_cast<int>(reader.integer_or("num_nextn_predict_layers", 0, 0, 64));
   config.quantization = read_quantization(reader);
   return config;

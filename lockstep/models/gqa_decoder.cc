@@ -23,9 +23,13 @@ class GqaMixer final : public Mixer {
 
 class Description final : public ModelDescription {
  public:
-  explicit Description(GqaDecoderConfig config) : config_(std::move(config)) {}
+  explicit Description(GqaDecoderConfig config)
+      : config_(std::move(config)), rope_(config_.rope, config_.decoder.context_length) {}
   std::string_view family() const override { return config_.family; }
   int context_length() const override { return config_.decoder.context_length; }
+  ParameterCounts parameters() const override {
+    return count_parameters(shape(), config_.decoder.head == DecoderConfig::Head::kOwn ? 2 : 1);
+  }
 
   planning::ModelShape shape() const override {
     return shape_of(config_.decoder, config_.attention.num_heads, num_params(config_.attention));
@@ -43,18 +47,20 @@ class Description final : public ModelDescription {
   }
 
   Result<std::unique_ptr<Model>> load(const WeightSource& source, const Shards& shards) const override {
-    const auto rope =
-        std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length, *shards.memory);
+    const auto rope = rope_.get(*shards.memory);
     return load_decoder(
         config_.decoder, source, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
-          return make_gqa_mixer(
-              config_.attention, rope, 2 * static_cast<size_t>(layer),
-              read_gqa_weights(reader, prefix + "self_attn.", config_.attention, shards.attention));
+          const auto at = static_cast<size_t>(layer);
+          GqaConfig attention = config_.attention;
+          if (!config_.windows.empty()) attention.window = config_.windows[at];
+          return make_gqa_mixer(attention, rope, 2 * at,
+                                read_gqa_weights(reader, prefix + "self_attn.", attention, shards.attention));
         });
   }
 
  private:
   const GqaDecoderConfig config_;
+  const SharedRopeTables rope_;
 };
 
 }  // namespace
@@ -69,21 +75,41 @@ double num_params(const GqaConfig& config) {
   return config.hidden * (query_and_output + 2.0 * config.num_kv_heads * config.head_dim);
 }
 
-RopeConfig read_whole_rope(ConfigReader& reader, int head_dim) {
-  const RopeConfig rope = read_partial_rope(reader, head_dim, 1.0);
+RopeConfig read_whole_rope(ConfigReader& reader, int head_dim, double base) {
+  const RopeConfig rope = read_partial_rope(reader, head_dim, 1.0, base);
   if (rope.dim != head_dim)
     reader.refuse("partial_rotary_factor", "is below 1, which this family does not have");
   return rope;
 }
 
-void refuse_sliding_window(ConfigReader& reader) {
-  if (reader.flag_or("use_sliding_window", false) && reader.has("sliding_window"))
-    reader.refuse("use_sliding_window", "true is not handled");
-  for (const std::string& type : reader.texts("layer_types"))
-    if (type != "full_attention") {
-      reader.refuse("layer_types", fmt::format("holds \"{}\", handled is full_attention", type));
-      return;
+std::vector<int> read_layer_windows(ConfigReader& reader, int num_layers) {
+  const std::vector<std::string> types = reader.texts("layer_types");
+  if (types.empty()) return {};
+  if (types.size() != static_cast<size_t>(num_layers))
+    reader.refuse("layer_types", fmt::format("names {} layers of {}", types.size(), num_layers));
+  const auto window = static_cast<int>(reader.integer_or("sliding_window", 0, 0, INT32_MAX));
+  std::vector<int> windows;
+  for (const std::string& type : types) {
+    const bool slides = type == "sliding_attention";
+    if (!slides && type != "full_attention") {
+      reader.refuse("layer_types",
+                    fmt::format("holds \"{}\", handled are full_attention and sliding_attention", type));
+      break;
     }
+    if (slides && window == 0) {
+      reader.refuse("layer_types", "holds sliding_attention, but sliding_window gives no number of tokens");
+      break;
+    }
+    windows.push_back(slides ? window : 0);
+  }
+  return windows;
+}
+
+std::vector<int> read_optional_windows(ConfigReader& reader, int num_layers) {
+  if (!reader.has("layer_types") && reader.flag_or("use_sliding_window", false) &&
+      reader.has("sliding_window"))
+    reader.refuse("use_sliding_window", "true is handled only with layer_types, which says in which layers");
+  return read_layer_windows(reader, num_layers);
 }
 
 Result<std::unique_ptr<const ModelDescription>> describe_gqa_decoder(ConfigReader& reader,

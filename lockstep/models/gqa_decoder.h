@@ -13,6 +13,7 @@ struct GqaDecoderConfig {
   DecoderConfig decoder;
   GqaConfig attention;
   RopeConfig rope;
+  std::vector<int> windows;  // [num_layers], see GqaConfig::window; empty: no layer has one
 };
 
 // The error lists every problem that the reader has met.
@@ -26,8 +27,11 @@ std::unique_ptr<const Mixer> make_gqa_mixer(const GqaConfig& config, std::shared
 double num_params(const GqaConfig& config);
 
 // Families that rotate whole heads.
-RopeConfig read_whole_rope(ConfigReader& reader, int head_dim);
-// Families that may see only the last tokens in some layers, which is not handled.
-void refuse_sliding_window(ConfigReader& reader);
+RopeConfig read_whole_rope(ConfigReader& reader, int head_dim, double base = 10000);
+// Families that may see only the last tokens in some layers: layer_types names those (full_attention or
+// sliding_attention), sliding_window the number of tokens. [num_layers], none without layer_types.
+std::vector<int> read_layer_windows(ConfigReader& reader, int num_layers);
+// The same where layer_types is the only way of saying so that is handled.
+std::vector<int> read_optional_windows(ConfigReader& reader, int num_layers);
 
 }  // namespace lockstep::models

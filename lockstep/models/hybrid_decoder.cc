@@ -25,9 +25,13 @@ class DeltaMixer final : public Mixer {
 
 class Description final : public ModelDescription {
  public:
-  explicit Description(HybridDecoderConfig config) : config_(std::move(config)) {}
+  explicit Description(HybridDecoderConfig config)
+      : config_(std::move(config)), rope_(config_.rope, config_.decoder.context_length) {}
   std::string_view family() const override { return config_.family; }
   int context_length() const override { return config_.decoder.context_length; }
+  ParameterCounts parameters() const override {
+    return count_parameters(shape(), config_.decoder.head == DecoderConfig::Head::kOwn ? 2 : 1);
+  }
 
   // Layers of either kind count as their mean.
   planning::ModelShape shape() const override {
@@ -58,8 +62,7 @@ class Description final : public ModelDescription {
   }
 
   Result<std::unique_ptr<Model>> load(const WeightSource& source, const Shards& shards) const override {
-    const auto rope =
-        std::make_shared<const RopeTables>(config_.rope, config_.decoder.context_length, *shards.memory);
+    const auto rope = rope_.get(*shards.memory);
     const auto read_mixer = [&](WeightReader& reader, const std::string& prefix,
                                 int layer) -> std::unique_ptr<const Mixer> {
       const auto cache_idx = 2 * static_cast<size_t>(layer);
@@ -76,6 +79,7 @@ class Description final : public ModelDescription {
 
  private:
   const HybridDecoderConfig config_;
+  const SharedRopeTables rope_;
 };
 
 // Listed by layer_types; where that is absent, every full_attention_interval-th layer has attention.

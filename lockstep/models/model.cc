@@ -24,4 +24,19 @@ std::vector<kernels::PagedSequence> sequences_within(std::span<const kernels::Pa
   return within;
 }
 
+ParameterCounts count_parameters(const planning::ModelShape& shape, int num_vocabulary_matrices) {
+  const double hidden = shape.hidden, an_expert = 3 * hidden * shape.expert_inter;
+  const double beside = 3 * hidden * shape.shared_inter + hidden * shape.num_experts;  // shared, router
+  ParameterCounts counts;
+  counts.total = counts.active = num_vocabulary_matrices * hidden * shape.vocab;
+  for (const planning::ModelShape::Ffn ffn : shape.layers) {
+    const bool dense = ffn == planning::ModelShape::Ffn::kDense;
+    counts.total += shape.attention_params +
+                    (dense ? 3 * hidden * shape.dense_inter : an_expert * shape.num_experts + beside);
+    counts.active +=
+        shape.attention_params + (dense ? 3 * hidden * shape.dense_inter : an_expert * shape.top_k + beside);
+  }
+  return counts;
+}
+
 }  // namespace lockstep::models

@@ -87,6 +87,14 @@ class Model {
   virtual TensorView forward(const Batch& batch, const ForwardContext& context) const = 0;
 };
 
+// Weights of a model, norms and what drafts with it left out.
+struct ParameterCounts {
+  double total = 0;
+  double active = 0;  // that one token meets: the chosen experts of each layer
+};
+// num_vocabulary_matrices: 2, or 1 where the LM head is the embedding.
+ParameterCounts count_parameters(const planning::ModelShape& shape, int num_vocabulary_matrices);
+
 // What config.json says, checked, before a weight is read.
 class ModelDescription {
  public:
@@ -94,6 +102,9 @@ class ModelDescription {
   virtual std::string_view family() const = 0;
   virtual planning::ModelShape shape() const = 0;
   virtual int context_length() const = 0;
+  virtual ParameterCounts parameters() const { return count_parameters(shape(), 2); }
+  // Where the model runs otherwise than its makers run it: sentences for people, printed at a start.
+  virtual std::vector<std::string> notes() const { return {}; }
   // Of a rank with these shards: a rank keeps the keys and values of its own heads.
   virtual std::vector<CacheNeed> cache_needs(const Shards& shards) const = 0;
   // All tensors that do not fit are listed in one error. The checkpoint outlives the model.

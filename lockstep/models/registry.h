@@ -11,9 +11,10 @@
 namespace lockstep::models {
 
 struct CheckpointInfo {
-  std::unique_ptr<const ModelDescription> description;
+  std::shared_ptr<const ModelDescription> description;
   std::vector<int32_t> eos_token_ids;  // generation_config.json, else config.json
   SamplingDefaults sampling;           // greedy when do_sample is false or absent
+  std::vector<std::string> notes;      // what generation_config.json asks for and nobody does
 };
 
 // config.json of the folder; quantization settings that stand in a file of their own (hf_quant_config.json)

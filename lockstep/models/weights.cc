@@ -24,7 +24,7 @@ std::vector<int64_t> shape_of(const TensorView& view) {
 std::string_view known_purpose(std::string_view name) {
   struct Known {
     std::string_view part, what;
-    enum class At : uint8_t { kBegin, kEnd } at;
+    enum class At : uint8_t { kBegin, kEnd, kInside } at;
   };
   using enum Known::At;
   static constexpr Known kKnown[] = {
@@ -45,9 +45,13 @@ std::string_view known_purpose(std::string_view name) {
       {".q_scale", "scales of a quantized cache", kEnd},
       {".weight_shape", "shapes of packed weights", kEnd},
       {".rotary_emb.inv_freq", "tables that are computed", kEnd},
+      {".self_attn.indexer.", "an indexer, whose choice of tokens dense attention does without", kInside},
   };
   for (const Known& known : kKnown)
-    if (known.at == kBegin ? name.starts_with(known.part) : name.ends_with(known.part)) return known.what;
+    if (known.at == kBegin ? name.starts_with(known.part)
+        : known.at == kEnd ? name.ends_with(known.part)
+                           : name.find(known.part) != std::string_view::npos)
+      return known.what;
   return {};
 }
 
@@ -236,9 +240,62 @@ TensorView WeightReader::vector_part(const std::string& name, int64_t size, Rang
 
 TensorView WeightReader::f32_vector(const std::string& name, int64_t size) {
   if (uses_ != nullptr) uses_->push_back({.as = WeightUse::As::kNumbers, .name = name});
-  const auto found = take(name, {{size}}, {DType::kF32});
-  if (found) return keep(*found);
-  return {};
+  const auto found = take(name, {{size}}, {DType::kF32, DType::kBF16});
+  if (!found) return {};
+  if (found->dtype == DType::kF32 || inspects()) return keep(*found);
+  auto* wide = reinterpret_cast<float*>(allocate(static_cast<size_t>(size) * sizeof(float)));
+  for (int64_t i = 0; i < size; ++i) wide[i] = number(*found, i);
+  return keep(view_of(wide, {size}));
+}
+
+namespace {
+
+template <class T>
+void transpose_into(const TensorView& whole, const Every& pick, const TensorView& out) {
+  for (int64_t row = 0; row < whole.rows(); ++row) {
+    const T* from = whole.as<T>() + row * whole.stride[0];
+    for (int64_t i = 0; i < pick.count; ++i)
+      out.as<T>()[i * out.stride[0] + row] = from[pick.first + i * pick.step];
+  }
+}
+
+}  // namespace
+
+// entry (i, j) is whole(j, pick.first + i * pick.step)
+TensorView WeightReader::transpose(const TensorView& whole, const Every& pick) {
+  const auto bytes = static_cast<size_t>(pick.count * whole.rows()) * size_of(whole.dtype);
+  const TensorView out = view_of(allocate(bytes), whole.dtype, {pick.count, whole.rows()});
+  if (whole.dtype == DType::kBF16) {
+    transpose_into<BF16>(whole, pick, out);
+  } else {
+    transpose_into<float>(whole, pick, out);
+  }
+  return out;
+}
+
+std::vector<WeightView> WeightReader::transposed(const std::string& name, int64_t count, int64_t rows,
+                                                 int64_t cols, Range keep_some, Range inputs,
+                                                 const Every& pick) {
+  const TensorView whole = take_plain(name, {count, rows, cols});
+  std::vector<WeightView> parts;
+  if (whole.data == nullptr || inspects()) return parts;
+  for (int64_t at = keep_some.begin; at < keep_some.end; ++at) {
+    const TensorView one = view_of(whole.row_range(at, 1).data, whole.dtype, {rows, cols});
+    parts.push_back(keep(WeightView(transpose(one.row_range(inputs.begin, inputs.size()), pick))));
+  }
+  return parts;
+}
+
+std::vector<TensorView> WeightReader::vectors(const std::string& name, int64_t count, int64_t size,
+                                              Range keep_some, const Every& pick) {
+  const TensorView whole = take_plain(name, {count, size});
+  std::vector<TensorView> parts;
+  if (whole.data == nullptr || inspects()) return parts;
+  for (int64_t at = keep_some.begin; at < keep_some.end; ++at) {
+    const TensorView column = transpose(whole.row_range(at, 1), pick);
+    parts.push_back(keep(view_of(column.data, column.dtype, {pick.count})));
+  }
+  return parts;
 }
 
 TensorView WeightReader::norm(const std::string& name, int64_t size, NormForm form) {

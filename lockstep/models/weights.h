@@ -46,6 +46,11 @@ struct KnownTensors {
   std::string what;    // "the draft layer"
 };
 
+// Columns first, first + step, …
+struct Every {
+  int64_t first = 0, step = 1, count = 0;
+};
+
 class WeightReader {
  public:
   explicit WeightReader(const WeightSource& source, QuantConfig quantization = {},
@@ -57,7 +62,7 @@ class WeightReader {
   TensorView matrix_cols(const std::string& name, int64_t rows, int64_t cols, Range keep);
   TensorView vector(const std::string& name, int64_t size);
   TensorView vector_part(const std::string& name, int64_t size, Range keep);
-  TensorView f32_vector(const std::string& name, int64_t size);  // what may not be rounded
+  TensorView f32_vector(const std::string& name, int64_t size);  // widened where it is bf16
   // [size]; made in f32 where the file holds w - 1: a sum in bf16 would round.
   TensorView norm(const std::string& name, int64_t size, NormForm form);
   // A causal convolution by channel, stored [channels, 1, taps], made [taps, kept channels] f32: the channels
@@ -74,6 +79,13 @@ class WeightReader {
   std::vector<WeightView> weights(const std::string& name, int64_t count, int64_t rows, int64_t cols,
                                   Range keep_some);
   WeightView keep(WeightView view);  // to be read by finish()
+  // Of a tensor of plain numbers [count, rows, cols] that stores inputs first: matrix `n` of those in
+  // keep_some has as its rows the columns that `pick` names of the rows `inputs`.
+  std::vector<WeightView> transposed(const std::string& name, int64_t count, int64_t rows, int64_t cols,
+                                     Range keep_some, Range inputs, const Every& pick);
+  // Numbers of the vectors in keep_some of a tensor [count, size].
+  std::vector<TensorView> vectors(const std::string& name, int64_t count, int64_t size, Range keep_some,
+                                  const Every& pick);
 
   // Numbers of every name and shape that is asked for, under no name.
   bool is_random() const { return checkpoint_.is_random(); }
@@ -103,6 +115,7 @@ class WeightReader {
  private:
   TensorView take_plain(const std::string& name, std::vector<int64_t> shape);
   TensorView keep(TensorView view);
+  TensorView transpose(const TensorView& whole, const Every& pick);
   void note_weight(const std::string& name, int64_t count, int64_t rows, int64_t cols);
   void report_unread(const std::vector<KnownTensors>& known);
   void read_kept();

@@ -1,5 +1,6 @@
 #include "lockstep/serving/router.h"
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <utility>
@@ -30,6 +31,13 @@ std::string_view bearer_token(std::string_view authorization) {
   while (authorization.starts_with(' ')) authorization.remove_prefix(1);
   while (authorization.ends_with(' ')) authorization.remove_suffix(1);
   return authorization;
+}
+
+bool is_identity(std::string_view encoding) {
+  constexpr std::string_view kIdentity = "identity";
+  return std::equal(encoding.begin(), encoding.end(), kIdentity.begin(), kIdentity.end(), [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a + 32) : a) == b;
+  });
 }
 
 // An exception here is a bug of ours; its text is for the log.
@@ -81,13 +89,23 @@ void Router::handle(http::Request request, std::shared_ptr<http::Responder> resp
                         ? "You did not provide an API key: send it in the header Authorization: Bearer KEY"
                         : "Incorrect API key provided",
          .code = "invalid_api_key"});
+  if (const std::string_view encoding = request.header("Content-Encoding");
+      !encoding.empty() && !is_identity(encoding))
+    return refuse(
+        {.status = 415,
+         .message = fmt::format("Content-Encoding {} is not read: send the body as it is", encoding),
+         .code = "unsupported_content_encoding"},
+        {{"Accept-Encoding", "identity"}});
   if (route->runs_on == RunsOn::kIoThread) return run(route->endpoint, request, responder);
   if (workers_->size() >= max_waiting_)
     return refuse({.status = 503,
                    .message = fmt::format("{} requests are waiting already; try again later", max_waiting_),
                    .code = "overloaded"});
   workers_->push([&endpoint = route->endpoint, request = std::make_shared<http::Request>(std::move(request)),
-                  responder = std::move(responder)] { run(endpoint, *request, responder); });
+                  responder = std::move(responder)] {
+    // Whoever has gone while it waited is not worked for.
+    if (responder->connected()) run(endpoint, *request, responder);
+  });
 }
 
 const Route* Router::find(const http::Request& request, std::string& allowed) const {

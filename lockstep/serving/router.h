@@ -1,6 +1,6 @@
 #pragma once
 // Which handler answers a request: paths, methods, API keys, and whether a handler runs on the I/O thread or
-// on a worker. Answers 404, 405 (with Allow), 401 and, when too many requests wait for a worker, 503 by
+// on a worker. Answers 404, 405 (with Allow), 401, 415 and, when too many requests wait for a worker, 503 by
 // itself.
 #include <functional>
 #include <memory>

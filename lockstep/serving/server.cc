@@ -38,14 +38,14 @@ http::ServerOptions http_options(const ServeOptions& options) {
 
 class ApiServer::Impl {
  public:
-  Impl(runtime::Engine& engine, const ServeOptions& options, ChatModel chat)
+  Impl(runtime::Engine& engine, const ServeOptions& options)
       : model_name_(options.served_model_name.empty() ? engine.model().name : options.served_model_name),
-        chat_(std::move(chat)),
-        grammars_(chat_.tokenizer(), engine.model(), chat_.marker_ids()),
+        chat_(options.chat_model),
+        grammars_(chat_->tokenizer(), engine.model(), chat_->marker_ids()),
         metrics_(engine),
         replies_(1),
         workers_(options.num_workers),
-        api_({engine, chat_, grammars_, metrics_, replies_.queue(), model_name_,
+        api_({engine, *chat_, grammars_, metrics_, replies_.queue(), model_name_,
               static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine)}),
         pages_(engine, metrics_, model_name_),
         router_(options.api_keys, workers_.queue(), options.max_waiting_requests, metrics_) {
@@ -64,16 +64,13 @@ class ApiServer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  Status listen(const ServeOptions& options) {
-    auto server = http::Server::listen(
-        http_options(options), [this](http::Request request, std::shared_ptr<http::Responder> responder) {
-          router_.handle(std::move(request), std::move(responder));
-        });
-    if (!server) return server.error();
-    http_ = std::move(*server);
+  Status open(std::unique_ptr<http::Server> server) {
+    http_ = std::move(server);
     log_info("replies of {}: reasoning {}, tool calls {}", model_name_,
-             reasoning::name_of(chat_.reasoning_format()), tool_parsing::name_of(chat_.tool_format()));
-    return Done{};
+             reasoning::name_of(chat_->reasoning_format()), tool_parsing::name_of(chat_->tool_format()));
+    return http_->open([this](http::Request request, std::shared_ptr<http::Responder> responder) {
+      router_.handle(std::move(request), std::move(responder));
+    });
   }
 
   http::Server& http() { return *http_; }
@@ -121,7 +118,7 @@ class ApiServer::Impl {
   }
 
   const std::string model_name_;
-  const ChatModel chat_;
+  const std::shared_ptr<const ChatModel> chat_;
   const constraints::GrammarCompiler grammars_;
   ServingMetrics metrics_;
   Workers replies_, workers_;
@@ -132,12 +129,32 @@ class ApiServer::Impl {
 };
 
 Result<std::unique_ptr<ApiServer>> ApiServer::make(runtime::Engine& engine, ServeOptions options) {
-  auto chat = ChatModel::load(engine.model().directory, options.chat);
-  if (!chat) return chat.error();
-  auto impl = std::make_unique<Impl>(engine, options, std::move(*chat));
-  if (const Status listening = impl->listen(options); !listening.ok()) return listening.error();
+  auto address = ReservedAddress::bind(options);
+  if (!address) return address.error();
+  return make(engine, std::move(options), *std::move(address));
+}
+
+Result<std::unique_ptr<ApiServer>> ApiServer::make(runtime::Engine& engine, ServeOptions options,
+                                                   ReservedAddress address) {
+  if (options.chat_model == nullptr) {
+    auto chat = ChatModel::load(engine.model().directory);
+    if (!chat) return chat.error();
+    options.chat_model = std::make_shared<const ChatModel>(*std::move(chat));
+  }
+  auto impl = std::make_unique<Impl>(engine, options);
+  if (const Status open = impl->open(std::move(address.server_)); !open.ok()) return open.error();
   return std::unique_ptr<ApiServer>(new ApiServer(std::move(impl)));
 }
+
+Result<ReservedAddress> ReservedAddress::bind(const ServeOptions& options) {
+  auto server = http::Server::bind(http_options(options));
+  if (!server) return server.error();
+  return ReservedAddress(std::move(*server));
+}
+
+ReservedAddress::ReservedAddress(std::unique_ptr<http::Server> server) : server_(std::move(server)) {}
+ReservedAddress::ReservedAddress(ReservedAddress&&) noexcept = default;
+ReservedAddress::~ReservedAddress() = default;
 
 ApiServer::ApiServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ApiServer::~ApiServer() = default;

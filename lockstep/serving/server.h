@@ -18,8 +18,9 @@ struct ServeOptions {
   int port = 8000;                // 0: any free one, see port()
   std::string served_model_name;  // empty: the engine's name of the model
   std::vector<std::string>
-      api_keys;      // empty: everybody may ask. /health, /live, /plan and the page are always open
-  ChatOptions chat;  // how replies mark reasoning and calls; nothing: seen from the model's folder
+      api_keys;  // empty: everybody may ask. /health, /live, /plan and the page are always open
+  // The folder's tokenizer and template, where the caller has loaded them already; nothing: make() does.
+  std::shared_ptr<const ChatModel> chat_model;
   size_t max_body_bytes = size_t{32} << 20;
   int max_connections = 4096;
   size_t max_waiting_requests = 1024;  // requests that no worker has looked at yet; further ones get 503
@@ -27,10 +28,32 @@ struct ServeOptions {
   std::chrono::seconds drain_timeout{30};
 };
 
+namespace http {
+class Server;
+}
+
+// The address of a server that is still to come, bound: a port that is taken is known before an engine is
+// started for it. Until the server is made clients are refused.
+class ReservedAddress {
+ public:
+  static Result<ReservedAddress> bind(const ServeOptions& options);
+  ReservedAddress(ReservedAddress&&) noexcept;
+  ~ReservedAddress();
+
+ private:
+  friend class ApiServer;
+  explicit ReservedAddress(std::unique_ptr<http::Server> server);
+  std::unique_ptr<http::Server> server_;
+};
+
 class ApiServer {
  public:
-  // Loads the model folder's tokenizer and template, binds and listens. The engine must outlive the server.
+  // Loads the model folder's tokenizer and template if need be, binds and listens. The engine must outlive
+  // the server.
   static Result<std::unique_ptr<ApiServer>> make(runtime::Engine& engine, ServeOptions options);
+  // The same at an address that was bound with the same options.
+  static Result<std::unique_ptr<ApiServer>> make(runtime::Engine& engine, ServeOptions options,
+                                                 ReservedAddress address);
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;

@@ -17,6 +17,8 @@ MODELS = [("tests/golden/deepseek-v3", "tests/golden/deepseek-v3/golden.json", R
           ("models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json", RANKS),
           ("tests/golden/qwen3-moe", "tests/golden/qwen3-moe/golden.json", RANKS),
           ("tests/golden/glm4-moe", "tests/golden/glm4-moe/golden.json", RANKS),
+          *((f"tests/golden/{name}", f"tests/golden/{name}/golden.json", RANKS)
+            for name in ("gpt-oss", "mixtral", "qwen2-moe", "deepseek-v2", "deepseek-v2-lite", "deepseek-v32")),
           ("tests/golden/llama", "tests/golden/llama/golden.json", RANKS_WITHOUT_EXPERTS),
           ("tests/golden/qwen3", "tests/golden/qwen3/golden.json", RANKS_WITHOUT_EXPERTS)]
 TOLERANCE = 2e-3

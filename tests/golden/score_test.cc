@@ -1,7 +1,8 @@
 // The float32 references of a checkpoint of every family, on 1, 2, 4 and 8 ranks and in every configuration
 // of the list. The references were made with Hugging Face transformers and checked against float64 runs to
-// within 6e-5; those of the variants with tools/record_decoder_golden.py, which agrees with the former; that
-// of qwen3-next with tools/record_qwen3_next_golden.py.
+// within 6e-5 (tools/record_transformers_golden.py made some of them); those of the variants with
+// tools/record_decoder_golden.py, which agrees with the former; that of qwen3-next with
+// tools/record_qwen3_next_golden.py.
 #include <gtest/gtest.h>
 
 #include "tests/equivalence/configurations.h"
@@ -73,15 +74,17 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Golden, NamedFlags
 
 INSTANTIATE_TEST_SUITE_P(
     Checkpoints, Score,
-    ::testing::Combine(::testing::Values(golden("deepseek-v3"), golden("deepseek-v3-yarn"),
-                                         Golden{"models/tutor-deepseek-v3",
-                                                "tests/golden/tutor-deepseek-v3/golden.json"}),
-                       ::testing::ValuesIn(configurations())),
+    ::testing::Combine(
+        ::testing::Values(golden("deepseek-v3"), golden("deepseek-v3-yarn"), golden("deepseek-v2"),
+                          golden("deepseek-v2-lite"), golden("deepseek-v32"),
+                          Golden{"models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json"}),
+        ::testing::ValuesIn(configurations())),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(GroupedQuery, Score,
                          ::testing::Combine(::testing::Values(golden("qwen3-moe"), golden("glm4-moe"),
-                                                              golden("qwen3-moe-variant"),
+                                                              golden("qwen2-moe"), golden("mixtral"),
+                                                              golden("gpt-oss"), golden("qwen3-moe-variant"),
                                                               golden("glm4-moe-variant")),
                                             ::testing::ValuesIn(grouped_configurations())),
                          name_of);

@@ -144,7 +144,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(
         ::testing::Values(golden("deepseek-v3"), golden("deepseek-v3-yarn"), golden("qwen3-moe"),
                           golden("glm4-moe"), golden("qwen3-moe-variant"), golden("glm4-moe-variant"),
-                          golden("qwen3.5-moe"), golden("qwen3-next"),
+                          golden("qwen3.5-moe"), golden("qwen3-next"), golden("gpt-oss"), golden("mixtral"),
+                          golden("qwen2-moe"), golden("deepseek-v2"), golden("deepseek-v2-lite"),
+                          golden("deepseek-v32"),
                           Golden{"models/tutor-deepseek-v3", "tests/golden/tutor-deepseek-v3/golden.json"},
                           Golden{"models/tutor-qwen3.5-moe", "tests/golden/tutor-qwen3.5-moe/golden.json"}),
         ::testing::ValuesIn(some(all_configurations())), ::testing::Values(kWhole), ::testing::Values(kF32)),

@@ -71,7 +71,8 @@ TEST_F(ProductOps, GroupedFfn) {
                                    {128, 64, {0, 128, 640}, 0},
                                    {64, 32, {0, 0, 0}, 5},
                                    {64, 32, {0}, 0}};
-  for (const DType dtype : {DType::kF32, DType::kBF16})
+  for (const auto& [dtype, with_biases] :
+       {std::pair{DType::kF32, false}, {DType::kBF16, false}, {DType::kF32, true}, {DType::kBF16, true}})
     for (const Case& one : cases) {
       const int64_t slots = one.start.back(), capacity = slots + one.unused;
       SCOPED_TRACE(fmt::format("{} slots of {}, {} wide, {}", slots, one.hidden, one.inter, name_of(dtype)));
@@ -82,11 +83,24 @@ TEST_F(ProductOps, GroupedFfn) {
         down.emplace_back(Matrix::drawn(300 + e, one.hidden, one.inter), dtype);
       }
       std::vector<WeightView> gates, ups, downs;
+      std::vector<TensorView> gate_biases, up_biases, down_biases;
+      std::vector<Weight> biases;
       for (size_t e = 0; e < gate.size(); ++e) {
         gates.push_back(gate[e].view());
         ups.push_back(up[e].view());
         downs.push_back(down[e].view());
+        for (const int64_t width : {one.inter, one.inter, one.hidden})
+          biases.emplace_back(Matrix::drawn(400 + biases.size(), 1, width), dtype);
       }
+      for (size_t e = 0; with_biases && e < gate.size(); ++e) {
+        const auto bias = [&](size_t at, int64_t width) {
+          return view_of(biases[3 * e + at].view().data, dtype, {width});
+        };
+        gate_biases.push_back(bias(0, one.inter));
+        up_biases.push_back(bias(1, one.inter));
+        down_biases.push_back(e == 1 ? TensorView{} : bias(2, one.hidden));  // another shard owes it
+      }
+      const Gating gating = with_biases ? Gating{.limit = 1.5f, .alpha = 1.702f, .up_shift = 1} : Gating{};
       std::vector<int32_t> start = one.start;
       const TensorView starts = view_of(start.data(), {static_cast<int64_t>(start.size())});
       Matrix x = Matrix::drawn(6, slots, one.hidden), scratch(slots, 2 * one.inter),
@@ -96,21 +110,32 @@ TEST_F(ProductOps, GroupedFfn) {
                                .gate = gates,
                                .up = ups,
                                .down = downs,
+                               .gate_bias = gate_biases,
+                               .up_bias = up_biases,
+                               .down_bias = down_biases,
+                               .gating = gating,
                                .scratch = scratch.view(),
                                .y = expected.view()});
       Matrix wide_x = Matrix::drawn(6, capacity, one.hidden), wide_scratch(capacity, 2 * one.inter);
       Matrix wide_y(capacity, one.hidden);
       auto moved_gates = gates, moved_ups = ups, moved_downs = downs;
+      auto moved_gate_biases = gate_biases, moved_up_biases = up_biases, moved_down_biases = down_biases;
       GroupedFfnArgs args{.x = wide_x.view(),
                           .expert_start = starts,
                           .gate = moved_gates,
                           .up = moved_ups,
                           .down = moved_downs,
+                          .gate_bias = moved_gate_biases,
+                          .up_bias = moved_up_biases,
+                          .down_bias = moved_down_biases,
+                          .gating = gating,
                           .scratch = wide_scratch.view(),
                           .y = wide_y.view()};
       std::vector<TensorView*> all = {&args.x, &args.expert_start, &args.scratch, &args.y};
       for (auto* views : {&moved_gates, &moved_ups, &moved_downs})
         for (WeightView& view : *views) all.push_back(&view.plain);
+      for (auto* views : {&moved_gate_biases, &moved_up_biases, &moved_down_biases})
+        for (TensorView& view : *views) all.push_back(&view);
       HostViews(gpu()).run(all, [&](Kernels& kernels) { kernels.grouped_ffn(args); });
       Matrix y(slots, one.hidden);
       for (int64_t row = 0; row < slots; ++row)
@@ -125,11 +150,13 @@ TEST_F(ProductOps, RouteChoosesTheSameExpertsAndWeighsThem) {
     int top_k, groups, top_groups;
     Scoring scoring;
     RouteArgs::Weights weights;
+    RouteArgs::GroupScore group_score = RouteArgs::GroupScore::kTwoBest;
   };
   using enum RouteArgs::Weights;
   for (const Case& one :
        {Case{16, 4, 1, 1, Scoring::kSoftmax, kNormalised}, Case{128, 8, 1, 1, Scoring::kSoftmax, kAsScored},
         Case{256, 8, 8, 4, Scoring::kSigmoid, kNormalised}, Case{16, 2, 4, 2, Scoring::kSigmoid, kAsScored},
+        Case{64, 6, 8, 3, Scoring::kSoftmax, kAsScored, RouteArgs::GroupScore::kBest},
         Case{3, 3, 3, 3, Scoring::kSoftmax, kNormalised}})
     for (const int64_t rows : {0, 1, 70}) {
       Matrix logits = Matrix::drawn(static_cast<uint64_t>(rows + one.experts), rows, one.experts, 2);
@@ -148,6 +175,7 @@ TEST_F(ProductOps, RouteChoosesTheSameExpertsAndWeighsThem) {
                      .top_k = one.top_k,
                      .num_groups = one.groups,
                      .top_groups = one.top_groups,
+                     .group_score = one.group_score,
                      .scoring = one.scoring,
                      .weights = one.weights,
                      .scale = 2.5f,
@@ -237,11 +265,13 @@ TEST_F(ProductOps, RowsGoToExpertsAndBackAsOnTheCpu) {
 TEST_F(ProductOps, GroupedQueryAttention) {
   struct Case {
     int heads, group, first_in_group, head_dim, window;
+    bool sinks = false;
   };
   // The first two go to tensor cores where the cache is bf16.
   for (const Case& one :
        {Case{16, 8, 0, 128, 0}, Case{6, 3, 0, 64, 0}, Case{8, 8, 0, 128, 11}, Case{5, 2, 1, 20, 0},
-        Case{4, 1, 0, 64, 9}, Case{32, 16, 0, 40, 0}, Case{2, 2, 0, 256, 0}})
+        Case{4, 1, 0, 64, 9}, Case{32, 16, 0, 40, 0}, Case{2, 2, 0, 256, 0}, Case{16, 8, 0, 128, 0, true},
+        Case{5, 2, 1, 20, 0, true}, Case{8, 8, 0, 64, 128, true}})
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(
           fmt::format("{} heads by {} of {}, {}", one.heads, one.group, one.head_dim, name_of(dtype)));
@@ -267,12 +297,14 @@ TEST_F(ProductOps, GroupedQueryAttention) {
                    .scale = 0.3f,
                    .window = one.window,
                    .out = expected.cube(one.heads)};
+      Weight sinks(Matrix::drawn(64, 1, one.heads), dtype);
+      if (one.sinks) args.sinks = view_of(sinks.view().data, dtype, {one.heads});
       reference().gqa(args);
       args.out = out.cube(one.heads);
-      HostViews(gpu()).run({&args.q, &args.k, &args.v, &args.out},
+      HostViews(gpu()).run({&args.q, &args.k, &args.v, &args.sinks, &args.out},
                            [&](Kernels& kernels) { kernels.gqa(args); });
-      const bool rounds =
-          dtype == DType::kBF16 && one.head_dim % 64 == 0 && one.head_dim <= 128 && one.window == 0;
+      const bool rounds = dtype == DType::kBF16 && one.head_dim % 64 == 0 && one.head_dim <= 128 &&
+                          one.window == 0 && !one.sinks;
       expect_close(out, expected, rounds ? kRounded : kFloat);
     }
 }

@@ -58,13 +58,15 @@ TEST_F(RowOps, AddAndSiluMul) {
     HostViews(gpu()).run({&add.x, &add.y}, [&](Kernels& kernels) { kernels.add(add); });
     expect_close(x, expected, 0);
 
-    Matrix out(rows, cols, gap), product(rows, cols, gap);
-    SiluMulArgs args{.gate = x.view(), .up = y.view(), .out = product.view()};
-    reference().silu_mul(args);
-    args.out = out.view();
-    HostViews(gpu()).run({&args.gate, &args.up, &args.out},
-                         [&](Kernels& kernels) { kernels.silu_mul(args); });
-    expect_close(out, product, kFloat);
+    for (const Gating& gating : {Gating{}, Gating{.limit = 0.5f, .alpha = 1.702f, .up_shift = 1}}) {
+      Matrix out(rows, cols, gap), product(rows, cols, gap);
+      SiluMulArgs args{.gate = x.view(), .up = y.view(), .out = product.view(), .gating = gating};
+      reference().silu_mul(args);
+      args.out = out.view();
+      HostViews(gpu()).run({&args.gate, &args.up, &args.out},
+                           [&](Kernels& kernels) { kernels.silu_mul(args); });
+      expect_close(out, product, kFloat);
+    }
   }
 }
 

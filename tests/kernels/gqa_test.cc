@@ -51,7 +51,7 @@ class Gqa : public KernelsTest {
   }
 
   void attend_to(Caches& caches, const Heads& heads, const std::vector<PagedSequence>& sequences, Matrix& q,
-                 Matrix& out, int window = 0) {
+                 Matrix& out, int window = 0, const TensorView& sinks = {}) {
     kernels().gqa({.q = q.cube(heads.count),
                    .sequences = sequences,
                    .page_size = caches.k.page_size(),
@@ -61,11 +61,13 @@ class Gqa : public KernelsTest {
                    .first_in_group = heads.first_in_group,
                    .scale = kScale,
                    .window = window,
+                   .sinks = sinks,
                    .out = out.cube(heads.count)});
   }
 
   static void expect_row(const Caches& caches, const Heads& heads, size_t s, int64_t position,
-                         const Matrix& q, const Matrix& out, int64_t row, int window = 0) {
+                         const Matrix& q, const Matrix& out, int64_t row, int window = 0,
+                         const Matrix* sinks = nullptr) {
     const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
     for (int head = 0; head < heads.count; ++head) {
       const int64_t column = heads.kv_of(head) * kHeadDim;
@@ -76,8 +78,11 @@ class Gqa : public KernelsTest {
           product += static_cast<double>(q.at(row, head * kHeadDim + c)) * caches.k.at(s, t, column + c);
         score.push_back(static_cast<double>(kScale) * product);
       }
+      const int64_t num_tokens = position - first + 1;
+      if (sinks != nullptr) score.push_back(static_cast<double>(sinks->at(0, head)));
       for (int64_t c = 0; c < kHeadDim; ++c) {
-        const double want = attend(score, [&](int64_t t) { return caches.v.at(s, first + t, column + c); });
+        const double want = attend(
+            score, [&](int64_t t) { return t < num_tokens ? caches.v.at(s, first + t, column + c) : 0.0; });
         ASSERT_NEAR(out.at(row, head * kHeadDim + c), want, kAttentionTolerance)
             << "row " << row << " head " << head;
       }
@@ -127,6 +132,35 @@ TEST_P(Gqa, AWindowHidesWhatIsOlder) {
     attend_to(caches, heads, {caches.sequence(0, 0, 150, 150)}, q, out, window);
     for (int64_t row = 0; row < 150; ++row) expect_row(caches, heads, 0, row, q, out, row, window);
   }
+}
+
+// A sink takes its share of every row's softmax and gives nothing back: small ones, equal ones, and one that
+// takes nearly all; prompts and single rows, with and without a window.
+TEST_P(Gqa, SinksTakeAShare) {
+  const Heads heads = kThree;
+  Caches caches(2, 150, 16, heads, DType::kF32);
+  fill(caches, 0, heads, 150, 44);
+  fill(caches, 1, heads, 1, 45);
+  Matrix sinks = Matrix::of({{0, -3, 9, 1.5f, 0.25f}});
+  Matrix q = Matrix::drawn(46, 151, heads.query_width());
+  for (const int window : {0, 7, 65}) {
+    Matrix out(151, heads.query_width());
+    attend_to(caches, heads, {caches.sequence(0, 0, 150, 150), caches.sequence(1, 150, 1, 1)}, q, out, window,
+              view_of(&sinks.at(0, 0), {heads.count}));
+    for (int64_t row = 0; row < 150; ++row) expect_row(caches, heads, 0, row, q, out, row, window, &sinks);
+    expect_row(caches, heads, 1, 0, q, out, 150, window, &sinks);
+  }
+  Matrix bf16_sinks = Matrix::of({{0.1f, -3, 9, 1.5f, 0.25f}});  // 0.1 is not exact
+  std::vector<BF16> stored;
+  for (int64_t head = 0; head < heads.count; ++head) {
+    stored.push_back(to_bf16(bf16_sinks.at(0, head)));
+    bf16_sinks.at(0, head) = to_float(stored.back());
+  }
+  Matrix last = Matrix::drawn(47, 1, heads.query_width()), out(1, heads.query_width());
+  attend_to(caches, heads, {caches.sequence(0, 0, 1, 150)}, last, out, 0,
+            view_of(stored.data(), DType::kBF16, {heads.count}));
+  expect_row(caches, heads, 0, 149, last, out, 0, 0, &bf16_sinks);
+  EXPECT_THROW(attend_to(caches, heads, {}, last, out, 0, view_of(stored.data(), DType::kBF16, {3})), Fatal);
 }
 
 // One token sees itself alone: its weight is 1, whatever the score.

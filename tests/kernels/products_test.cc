@@ -188,7 +188,23 @@ LOCKSTEP_FOR_EVERY_IMPLEMENTATION(Products);
 struct Experts {
   std::vector<Weight> gate, up, down;
   std::vector<WeightView> gate_views, up_views, down_views;
+  std::vector<Matrix> gate_bias, up_bias, down_bias;  // [1, inter], [1, hidden]; none at first
+  std::vector<TensorView> gate_bias_views, up_bias_views, down_bias_views;
+  Gating gating;
   std::vector<int32_t> expert_start;
+
+  void add_biases(int64_t hidden, int64_t inter) {
+    for (uint64_t e = 0; e < gate.size(); ++e) {
+      gate_bias.push_back(Matrix::drawn(400 + e, 1, inter));
+      up_bias.push_back(Matrix::drawn(500 + e, 1, inter));
+      down_bias.push_back(Matrix::drawn(600 + e, 1, hidden));
+    }
+    for (size_t e = 0; e < gate.size(); ++e) {
+      gate_bias_views.push_back(view_of(&gate_bias[e].at(0, 0), {inter}));
+      up_bias_views.push_back(view_of(&up_bias[e].at(0, 0), {inter}));
+      down_bias_views.push_back(view_of(&down_bias[e].at(0, 0), {hidden}));
+    }
+  }
 
   Experts(int64_t num_experts, int64_t hidden, int64_t inter, DType dtype) {
     for (uint64_t e = 0; e < static_cast<uint64_t>(num_experts); ++e) {
@@ -210,6 +226,10 @@ struct Experts {
             .gate = gate_views,
             .up = up_views,
             .down = down_views,
+            .gate_bias = gate_bias_views,
+            .up_bias = up_bias_views,
+            .down_bias = down_bias_views,
+            .gating = gating,
             .scratch = scratch.view(),
             .y = y.view()};
   }
@@ -224,9 +244,18 @@ struct Experts {
         g += static_cast<double>(x.at(row, k)) * gate[e].at(i, k);
         u += static_cast<double>(x.at(row, k)) * up[e].at(i, k);
       }
-      const double activated = g / (1 + std::exp(-g)) * u;
+      if (!gate_bias.empty()) {
+        g += gate_bias[e].at(0, i);
+        u += up_bias[e].at(0, i);
+      }
+      g = std::min(g, static_cast<double>(gating.limit));
+      u = std::clamp(u, -static_cast<double>(gating.limit), static_cast<double>(gating.limit));
+      const double activated = g / (1 + std::exp(-static_cast<double>(gating.alpha) * g)) *
+                               (u + static_cast<double>(gating.up_shift));
       for (int64_t o = 0; o < x.cols(); ++o) y[static_cast<size_t>(o)] += activated * down[e].at(o, i);
     }
+    for (int64_t o = 0; o < x.cols() && !down_bias_views.empty() && !down_bias_views[e].empty(); ++o)
+      y[static_cast<size_t>(o)] += static_cast<double>(down_bias[e].at(0, o));
     return y;
   }
 };
@@ -251,6 +280,26 @@ TEST_P(GroupedFfn, EachExpertSeesItsRows) {
       }
     }
   }
+}
+
+TEST_P(GroupedFfn, BiasesAndAnotherGate) {
+  const int64_t hidden = 19, inter = 11;
+  Experts experts(3, hidden, inter, DType::kBF16);
+  experts.add_biases(hidden, inter);
+  experts.down_bias_views[2] = {};  // another shard owes it
+  experts.gating = {.limit = 1.5f, .alpha = 1.702f, .up_shift = 1};
+  const std::vector<int32_t> expert_start = {0, 2, 2, 7};
+  Matrix x = Matrix::drawn(11, 7, hidden), scratch(7, 2 * inter), y(7, hidden);
+  kernels().grouped_ffn(experts.args(x, expert_start, scratch, y));
+  y.expect_written_exactly();
+  for (size_t e = 0; e < 3; ++e) {
+    for (int64_t row = expert_start[e]; row < expert_start[e + 1]; ++row) {
+      const std::vector<double> want = experts.of(e, x, row, inter);
+      for (int64_t o = 0; o < hidden; ++o) ASSERT_NEAR(y.at(row, o), want[static_cast<size_t>(o)], 5e-5);
+    }
+  }
+  experts.up_bias_views.pop_back();
+  EXPECT_THROW(kernels().grouped_ffn(experts.args(x, expert_start, scratch, y)), Fatal);
 }
 
 TEST_P(GroupedFfn, ARowDoesNotDependOnItsExpertsOtherRows) {

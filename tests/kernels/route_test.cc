@@ -61,7 +61,8 @@ Slow route_slowly(const RouteArgs& args, const Matrix& logits, const Matrix* bia
     for (int64_t g = 0; g < args.num_groups; ++g) {
       std::vector<double> of_group(biased.begin() + g * group_size, biased.begin() + (g + 1) * group_size);
       std::sort(of_group.rbegin(), of_group.rend());
-      const double two = of_group[0] + (group_size > 1 ? of_group[1] : 0.0);
+      const bool best_alone = args.group_score == RouteArgs::GroupScore::kBest;
+      const double two = of_group[0] + (group_size > 1 && !best_alone ? of_group[1] : 0.0);
       if (!taken[static_cast<size_t>(g)] && (best < 0 || two > best_sum)) {
         best = g;
         best_sum = two;
@@ -114,6 +115,19 @@ TEST_P(Route, WorkedExampleOfGroupLimitedRouting) {
   EXPECT_FLOAT_EQ(routed.weight.at(0, 1), 1.25f);
 }
 
+// Groups .30 .05 | .20 .20 | .25 .00: by its best alone the first and the third stay, by two the first and
+// the second.
+TEST_P(Route, GroupsMayBeRankedByTheirBestAlone) {
+  Matrix logits(1, 6);
+  const std::vector<double> p = {.30, .05, .20, .20, .25, .0001};
+  for (int64_t e = 0; e < 6; ++e) logits.at(0, e) = static_cast<float>(std::log(p[static_cast<size_t>(e)]));
+  RouteArgs args{.logits = logits.view(), .top_k = 2, .num_groups = 3, .top_groups = 2};
+  args.group_score = RouteArgs::GroupScore::kBest;
+  EXPECT_EQ(run(kernels(), args).experts[0], (std::vector<int32_t>{0, 4}));
+  args.group_score = RouteArgs::GroupScore::kTwoBest;
+  EXPECT_EQ(run(kernels(), args).experts[0], (std::vector<int32_t>{0, 2}));
+}
+
 // Excluded groups are out even when everything admissible has a negative biased score.
 TEST_P(Route, NegativeBiasedScoresAreStillBetterThanExcludedOnes) {
   Matrix logits = Matrix::of({{logit_of(.5), logit_of(.5), logit_of(.9), logit_of(.1)}});
@@ -136,13 +150,17 @@ TEST_P(Route, AgreesWithTheSlowSelection) {
        {Shape{16, 4, 2, 4}, Shape{256, 8, 4, 8}, Shape{64, 1, 1, 6}, Shape{8, 8, 3, 2}, Shape{1, 1, 1, 1}}) {
     for (const Scoring scoring : {Scoring::kSoftmax, Scoring::kSigmoid}) {
       for (const auto weights : {RouteArgs::Weights::kAsScored, RouteArgs::Weights::kNormalised}) {
-        for (const bool with_bias : {false, true}) {
+        for (const auto& [with_bias, group_score] : {std::pair{false, RouteArgs::GroupScore::kTwoBest},
+                                                     {true, RouteArgs::GroupScore::kTwoBest},
+                                                     {false, RouteArgs::GroupScore::kBest},
+                                                     {true, RouteArgs::GroupScore::kBest}}) {
           Matrix logits = Matrix::drawn(21, 9, s.experts);
           Matrix bias = Matrix::drawn(22, 1, s.experts);
           RouteArgs args{.logits = logits.view(),
                          .top_k = s.top_k,
                          .num_groups = s.groups,
                          .top_groups = s.top_groups,
+                         .group_score = group_score,
                          .scoring = scoring,
                          .weights = weights,
                          .scale = 2.5f};

@@ -167,6 +167,43 @@ TEST_P(Rows, SiluMul) {
   }
 }
 
+// gpt-oss: g · σ(1.702 g) · (u + 1) with g cut above at 7 and u on both sides.
+TEST_P(Rows, AGateMayBeClampedSteeperAndShifted) {
+  const Gating gating = {.limit = 7, .alpha = 1.702f, .up_shift = 1};
+  for (const int64_t width : {1, 16, 33}) {
+    Matrix gate = Matrix::drawn(17, 9, width), up = Matrix::drawn(18, 9, width, 2);
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t c = 0; c < width; ++c) {
+        gate.at(r, c) *= 12;
+        up.at(r, c) *= 12;
+      }
+    }
+    Matrix out(9, width, 3);
+    kernels().silu_mul({.gate = gate.view(), .up = up.view(), .out = out.view(), .gating = gating});
+    out.expect_written_exactly();
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t c = 0; c < width; ++c) {
+        const double g = std::min(static_cast<double>(gate.at(r, c)), 7.0);
+        const double u = std::clamp(static_cast<double>(up.at(r, c)), -7.0, 7.0);
+        const double want = g / (1 + std::exp(-static_cast<double>(gating.alpha) * g)) * (u + 1);
+        // e^x doubles the rounding of its argument, which may be 12 · 1.702.
+        ASSERT_NEAR(out.at(r, c), want, std::abs(want) * 3e-6 + 1e-12) << "gate " << g << ", up " << u;
+      }
+    }
+  }
+  Matrix gate = Matrix::of({{7, 7, 8, 1e30f, kInfinity, std::nanf(""), 1}});
+  Matrix up = Matrix::of({{7, 7.5f, 7, -1e30f, kInfinity, 1, std::nanf("")}}), out(1, 7);
+  kernels().silu_mul({.gate = gate.view(), .up = up.view(), .out = out.view(), .gating = gating});
+  const double most = 7 / (1 + std::exp(-7 * 1.702));
+  for (const int64_t c : {0, 1, 2, 4}) EXPECT_NEAR(out.at(0, c), most * 8, 1e-5) << c;
+  EXPECT_NEAR(out.at(0, 3), most * -6, 1e-5);
+  EXPECT_TRUE(std::isnan(out.at(0, 5)));
+  EXPECT_TRUE(std::isnan(out.at(0, 6)));
+  const Gating broken = {.limit = 0};
+  EXPECT_THROW(
+      kernels().silu_mul({.gate = gate.view(), .up = up.view(), .out = out.view(), .gating = broken}), Fatal);
+}
+
 TEST_P(Rows, SiluAtTheEndsOfTheFloats) {
   Matrix gate = Matrix::of({{0, 88.0f, 200.0f, 3e38f, -87.0f, -200.0f, -3e38f, std::nanf(""), kInfinity}});
   Matrix up = Matrix::of({{1, 1, 1, 1, 1, 1, 1, 1, 1}});

@@ -137,6 +137,10 @@ TEST(GqaFamilies, RefuseByNameWhatChangesTheMaths) {
                         {"qwen3", "layer_types", {"full_attention", "sliding_attention"}},
                         {"qwen3-moe", "quantization_config", unknown},
                         {"qwen3-moe", "num_experts_per_tok", 9},
+                        {"llama", "final_logit_softcapping", 30.0},
+                        {"llama", "attn_logit_softcapping", 50.0},
+                        {"qwen3", "embedding_multiplier", 12},
+                        {"qwen3-moe", "layer_types", {"sliding_attention"}},
                         {"glm4-moe", "scoring_func", "softmax"},
                         {"glm4-moe", "topk_method", "greedy"},
                         {"glm4-moe", "quantization_config", unknown},
@@ -162,7 +166,9 @@ TEST(GqaFamilies, WindowsThatAreNotUsedAreNoReasonToRefuse) {
   qwen["sliding_window"] = 128;
   EXPECT_EQ(refusal(qwen), "");  // use_sliding_window is false
   qwen["use_sliding_window"] = true;
-  EXPECT_THAT(refusal(qwen), HasSubstr("use_sliding_window true is not handled"));
+  EXPECT_EQ(refusal(qwen), "");  // layer_types lists no layer that slides
+  qwen.erase("layer_types");
+  EXPECT_THAT(refusal(qwen), HasSubstr("use_sliding_window true is handled only with layer_types"));
   Json llama = config_of("llama");
   llama["sliding_window"] = 4096;  // longer than the context
   EXPECT_EQ(refusal(llama), "");

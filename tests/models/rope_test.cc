@@ -73,6 +73,28 @@ TEST(Rope, Llama3LeavesFastPairsAndDividesSlowOnes) {
   for (size_t pair = 35; pair < 64; ++pair) EXPECT_DOUBLE_EQ(scaled[pair], plain[pair] / 8) << pair;
 }
 
+// gpt-oss: bounds are not rounded to whole pairs. They lie at 8.0928 and 17.3980 (the reference's numbers).
+TEST(Rope, YarnBoundsMayBeExact) {
+  const auto read = [](const char* text) {
+    const Json json = parse_json(text).value();
+    ConfigReader reader(json);
+    const RopeConfig config = read_rope(reader, 64, 150000);
+    EXPECT_TRUE(reader.status().ok());
+    return config;
+  };
+  const RopeConfig exact = read(
+      R"({"rope_scaling": {"rope_type": "yarn", "factor": 32, "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "truncate": false}})");
+  EXPECT_DOUBLE_EQ(exact.base, 150000);
+  EXPECT_NEAR(cos_sin_factor(exact), 1.3465736, 1e-7);
+  const auto scaled = inverse_frequencies(exact), plain = inverse_frequencies({.dim = 64, .base = 150000});
+  for (size_t pair = 0; pair <= 8; ++pair) EXPECT_DOUBLE_EQ(scaled[pair], plain[pair]) << pair;
+  for (size_t pair = 9; pair <= 17; ++pair) {
+    const double part = (static_cast<double>(pair) - 8.0928) / (17.3980 - 8.0928);
+    EXPECT_NEAR(scaled[pair] / plain[pair], 1 - part + part / 32, 1e-5) << pair;
+  }
+  for (size_t pair = 18; pair < 32; ++pair) EXPECT_DOUBLE_EQ(scaled[pair], plain[pair] / 32) << pair;
+}
+
 TEST(Rope, LinearDividesEveryFrequency) {
   const RopeConfig config{.dim = 8, .scaling = RopeConfig::Scaling::kLinear, .factor = 4};
   const auto scaled = inverse_frequencies(config), plain = inverse_frequencies({.dim = 8});
@@ -104,6 +126,17 @@ TEST(Rope, TablesHoldCosineAndSineOfPositionTimesFrequency) {
   EXPECT_EQ(tables.cos().rows(), 11);
   EXPECT_FLOAT_EQ(tables.cos().as<float>()[10 * 2 + 1], static_cast<float>(std::cos(10 * 0.1)));
   EXPECT_FLOAT_EQ(tables.sin().as<float>()[10 * 2], static_cast<float>(std::sin(10.0)));
+}
+
+TEST(Rope, RanksShareTheTables) {
+  const SharedRopeTables shared({.dim = 4, .base = 100}, 11);
+  auto first = shared.get();
+  EXPECT_EQ(shared.get(), first);
+  EXPECT_EQ(first->cos().rows(), 11);
+  const std::weak_ptr<const RopeTables> watched = first;
+  first.reset();
+  EXPECT_TRUE(watched.expired());  // nobody holds them
+  EXPECT_EQ(shared.get()->sin().rows(), 11);
 }
 
 TEST(Rope, BothSpellingsAreRead) {

@@ -397,6 +397,40 @@ TEST(HttpServer, StopLetsExchangesEndAndIdleConnectionsGo) {
   server.join();
 }
 
+// Clients that never finish what they send do not hold a stop for its whole time.
+TEST(HttpServer, HalfSentRequestsDoNotHoldAStop) {
+  RunningServer server(echo, {.drain_timeout = std::chrono::seconds(60),
+                              .drain_read_timeout = std::chrono::milliseconds(100)});
+  RawClient head(server.port()), body(server.port());
+  head.send("GET /half HTTP/1.1\r\nHost: ");
+  body.send("POST /half HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
+  // An answer to a third one says that the bytes of the others have been read.
+  RawClient third(server.port());
+  third.send(kGet);
+  ASSERT_EQ(third.read_response().status, 200);
+  const auto began = std::chrono::steady_clock::now();
+  server.stop();
+  EXPECT_EQ(head.read_response().status, 503);
+  EXPECT_EQ(body.read_response().status, 503);
+  head.close();
+  body.close();
+  server.join();
+  EXPECT_LE(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+}
+
+// A port that is taken is known from bind() alone; before open() nobody can connect.
+TEST(HttpServer, AnAddressMayBeBoundBeforeItIsServed) {
+  auto bound = Server::bind({.port = 0});
+  ASSERT_TRUE(bound.ok()) << bound.error().message;
+  const int port = (*bound)->port();
+  EXPECT_FALSE(RawClient(port).is_connected());
+  ASSERT_TRUE((*bound)->open(echo).ok());
+  EXPECT_TRUE(RawClient(port).is_connected());
+  const auto second = Server::bind({.port = port});
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.error().message, HasSubstr("another program listens there"));
+}
+
 TEST(HttpServer, StopGivesUpAfterTheDrainTimeout) {
   Held held;
   RunningServer server(held.handler(), {.drain_timeout = std::chrono::milliseconds(300)});

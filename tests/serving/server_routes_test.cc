@@ -32,6 +32,47 @@ TEST(Routes, UnknownPathsAndWrongMethods) {
   EXPECT_EQ(served.ask("HEAD", "/health").status, 200);
 }
 
+TEST(Routes, EncodedBodiesAreNotGuessedAt) {
+  const ServedScript served("x");
+  const std::string body = to_text(user_says("Hi"));
+  const auto response = served.ask("POST", kChat, body, "Content-Encoding: gzip\r\n");
+  expect_error(response, 415, nullptr, "unsupported_content_encoding");
+  EXPECT_EQ(response.header("accept-encoding"), "identity");
+  EXPECT_EQ(served.ask("POST", kChat, body, "Content-Encoding: Identity\r\n").status, 200);
+}
+
+// What its client has given up while it waited for a worker is not worked for.
+TEST(Routes, RequestsThatWereGivenUpAreNotWorkedFor) {
+  class Client final : public http::Responder {
+   public:
+    explicit Client(bool connected) : connected_(connected) {}
+    void send(http::Response) override {}
+    void start_stream(int, std::string, std::vector<http::Header>) override {}
+    void write(std::string) override {}
+    void finish() override {}
+    bool connected() const override { return connected_; }
+    void on_disconnect(std::function<void()>) override {}
+
+   private:
+    const bool connected_;
+  };
+  ScriptedEngine engine([](const runtime::Request&) { return std::string("x"); });
+  ServingMetrics metrics(engine);
+  std::vector<std::string> worked_for;
+  {
+    Workers workers(1);
+    Router router({}, workers.queue(), 100, metrics);
+    router.add({"POST", "/abacus", Access::kOpen, RunsOn::kWorker,
+                [&](const http::Request& request, const std::shared_ptr<http::Responder>&) {
+                  worked_for.push_back(request.body);
+                }});
+    for (const auto& [body, connected] : {std::pair{"1", true}, {"2", false}, {"3", false}, {"4", true}})
+      router.handle({.method = "POST", .target = "/abacus", .body = body},
+                    std::make_shared<Client>(connected));
+  }
+  EXPECT_EQ(worked_for, (std::vector<std::string>{"1", "4"}));
+}
+
 TEST(Routes, Models) {
   const ServedScript served("x", {.served_model_name = "org/the tutor"});
   const Json list = ServedScript::json(served.ask("GET", "/v1/models"));

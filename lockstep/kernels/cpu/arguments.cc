@@ -171,6 +171,7 @@ void check(const SiluMulArgs& args) {
   check_f32_matrix(args.out);
   check_same_shape(args.gate, args.up);
   check_same_shape(args.gate, args.out);
+  LOCKSTEP_CHECK(args.gating.limit > 0, "a limit of {}", args.gating.limit);
 }
 
 void check(const SigmoidMulArgs& args) {
@@ -226,6 +227,29 @@ void check(const RouteArgs& args) {
   LOCKSTEP_CHECK_EQ(args.weight.shape[1], int64_t{args.top_k});
 }
 
+namespace {
+
+void check_vector(const TensorView& view, int64_t size) {
+  if (view.empty()) return;
+  check_dims(view, 1);
+  check_weight_dtype(view);
+  LOCKSTEP_CHECK_EQ(view.shape[0], size);
+}
+
+void check_biases(const GroupedFfnArgs& args) {
+  LOCKSTEP_CHECK_EQ(args.gate_bias.size(), args.up_bias.size());
+  LOCKSTEP_CHECK_EQ(args.gate_bias.size(), args.down_bias.size());
+  if (args.gate_bias.empty()) return;
+  LOCKSTEP_CHECK_EQ(args.gate_bias.size(), args.gate.size());
+  for (size_t e = 0; e < args.gate.size(); ++e) {
+    check_vector(args.gate_bias[e], args.gate[e].rows());
+    check_vector(args.up_bias[e], args.up[e].rows());
+    check_vector(args.down_bias[e], args.down[e].rows());
+  }
+}
+
+}  // namespace
+
 void check(const GroupedFfnArgs& args) {
   check_f32_matrix(args.x);
   check_f32_matrix(args.scratch);
@@ -247,6 +271,7 @@ void check(const GroupedFfnArgs& args) {
     LOCKSTEP_CHECK_EQ(args.gate[e].num_cols, args.x.shape[1]);
     LOCKSTEP_CHECK_EQ(args.down[e].num_rows, args.x.shape[1]);
   }
+  check_biases(args);
 }
 
 void check(const CacheWriteArgs& args) {
@@ -303,6 +328,7 @@ void check(const GqaArgs& args) {
                  "a first head at {} of a group of {}", args.first_in_group, args.group);
   const int64_t kv_heads = heads == 0 ? 0 : (args.first_in_group + heads - 1) / args.group + 1;
   LOCKSTEP_CHECK_EQ(args.k.shape[1], kv_heads * head_dim);
+  check_vector(args.sinks, heads);
   check_sequences(args.sequences, args.page_size, args.k.shape[0], args.q.shape[0]);
 }
 

@@ -42,6 +42,10 @@ void keep_best(std::vector<int32_t>& idx, const std::vector<float>& value, int k
   idx.resize(static_cast<size_t>(k));
 }
 
+float best_of(const float* values, size_t count) {
+  return count == 0 ? kLowest : *std::max_element(values, values + count);
+}
+
 float sum_of_two_best(const float* values, size_t count) {
   float first = kLowest;
   float second = kLowest;
@@ -63,8 +67,9 @@ void choose(const RouteArgs& args, RouteScratch& scratch) {
   std::iota(scratch.groups.begin(), scratch.groups.end(), 0);
   if (args.top_groups < args.num_groups) {
     scratch.group_score.resize(num_groups);
+    const auto score_of = args.group_score == RouteArgs::GroupScore::kBest ? best_of : sum_of_two_best;
     for (size_t g = 0; g < num_groups; ++g) {
-      scratch.group_score[g] = sum_of_two_best(scratch.biased.data() + g * group_size, group_size);
+      scratch.group_score[g] = score_of(scratch.biased.data() + g * group_size, group_size);
     }
     keep_best(scratch.groups, scratch.group_score, args.top_groups);
   }

@@ -113,10 +113,14 @@ void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
     const TensorView x = args.x.row_range(begin, count);
     const TensorView gate = args.scratch.row_range(begin, count).col_range(0, inter);
     const TensorView up = args.scratch.row_range(begin, count).col_range(inter, inter);
-    kernels.linear({.x = x, .w = args.gate[expert], .out = gate});
-    kernels.linear({.x = x, .w = args.up[expert], .out = up});
-    kernels.silu_mul({.gate = gate, .up = up, .out = gate});
-    kernels.linear({.x = gate, .w = args.down[expert], .out = args.y.row_range(begin, count)});
+    const auto bias = [&](std::span<const TensorView> of) { return of.empty() ? TensorView{} : of[expert]; };
+    kernels.linear({.x = x, .w = args.gate[expert], .out = gate, .bias = bias(args.gate_bias)});
+    kernels.linear({.x = x, .w = args.up[expert], .out = up, .bias = bias(args.up_bias)});
+    kernels.silu_mul({.gate = gate, .up = up, .out = gate, .gating = args.gating});
+    kernels.linear({.x = gate,
+                    .w = args.down[expert],
+                    .out = args.y.row_range(begin, count),
+                    .bias = bias(args.down_bias)});
   }
 }
 

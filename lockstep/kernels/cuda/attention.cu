@@ -55,8 +55,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
     q[at] = args.q[row.row * args.q_row_stride + (tile.first_head + head) * args.q_head_stride + i];
   }
   if (threadIdx.x < kHeadTile) {
-    highest[threadIdx.x] = -INFINITY;
-    sum[threadIdx.x] = 0;
+    // A sink is as if a token of weight 1 and value 0 had passed before all others: in the first split.
+    const bool sinks = args.sinks != nullptr && split == 0 && threadIdx.x < tile.heads;
+    highest[threadIdx.x] =
+        sinks ? number_at(args.sinks, args.sinks_num, tile.first_head + static_cast<int>(threadIdx.x)) : -INFINITY;
+    sum[threadIdx.x] = sinks ? 1.0f : 0.0f;
   }
   float out[kHeadTile][kValuesPerThread] = {};
   const T* k = static_cast<const T*>(args.k) + tile.kv_head * args.k_head_stride;

@@ -29,7 +29,9 @@ Attention attention_of(const GqaArgs& args) {
           .group = args.group,
           .first_in_group = args.first_in_group,
           .scale = args.scale,
-          .window = args.window};
+          .window = args.window,
+          .sinks = args.sinks.empty() ? nullptr : args.sinks.data,
+          .sinks_num = args.sinks.empty() ? Num::kF32 : num_of(args.sinks)};
 }
 
 Attention attention_of(const MlaAbsorbedArgs& args) {

@@ -99,8 +99,9 @@ class CudaKernels final : public Kernels {
     end("matmul");
   }
   void silu_mul(const SiluMulArgs& args) override {
-    if (!begins(args, args.gate, args.up, args.out)) return;
-    cuda::silu_mul(mat(args.gate), mat(args.up), mat(args.out), stream());
+    const Gate gating = gate_of(args.gating);
+    if (!begins(args, args.gate, args.up, gating.limit, gating.alpha, gating.up_shift, args.out)) return;
+    cuda::silu_mul(mat(args.gate), mat(args.up), mat(args.out), gating, stream());
     end("silu_mul");
   }
   void sigmoid_mul(const SigmoidMulArgs& args) override {
@@ -138,6 +139,7 @@ class CudaKernels final : public Kernels {
                  .top_groups = args.top_groups,
                  .sigmoid = args.scoring == Scoring::kSigmoid,
                  .normalised = args.weights == RouteArgs::Weights::kNormalised,
+                 .groups_by_best = args.group_score == RouteArgs::GroupScore::kBest,
                  .scale = args.scale,
                  .expert_idx = args.expert_idx.as<int32_t>(),
                  .idx_stride = args.expert_idx.stride[0],
@@ -309,8 +311,9 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
   if (slots == 0 || args.gate.empty()) return;
   const int64_t inter = args.gate[0].rows();
   const auto gate = pointers_of(args.gate), up = pointers_of(args.up), down = pointers_of(args.down);
+  const ExpertBiases biases = biases_of(args);
   const size_t bytes = gate.size() * sizeof(void*);
-  uploads_.make_room({bytes, bytes, bytes});
+  uploads_.make_room({bytes, bytes, bytes, bytes, bytes, bytes});
   Experts experts{.start = args.expert_start.as<int32_t>(),
                   .num_experts = static_cast<int>(gate.size()),
                   .gate = uploads_.put(std::span<const void* const>(gate)),
@@ -320,13 +323,21 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
                   .up_stride = args.up[0].plain.stride[0],
                   .down_stride = args.down[0].plain.stride[0],
                   .num = num_of(args.gate[0].plain),
+                  .bias_num = biases.num,
+                  .gating = gate_of(args.gating),
                   .hidden = static_cast<int>(hidden),
                   .inter = static_cast<int>(inter),
                   .slots = slots,
                   .y = args.y.as<float>(),
                   .y_stride = args.y.stride[0]};
-  if (!begins(args, experts.gate, experts.up, experts.down, args.x, args.expert_start, args.gate[0].plain,
-              args.up[0].plain, args.down[0].plain, args.y))
+  if (!biases.gate.empty()) {
+    experts.gate_bias = uploads_.put(std::span<const void* const>(biases.gate));
+    experts.up_bias = uploads_.put(std::span<const void* const>(biases.up));
+    experts.down_bias = uploads_.put(std::span<const void* const>(biases.down));
+  }
+  if (!begins(args, experts.gate, experts.up, experts.down, experts.gate_bias, experts.up_bias,
+              experts.down_bias, experts.gating.limit, experts.gating.alpha, experts.gating.up_shift, args.x,
+              args.expert_start, args.gate[0].plain, args.up[0].plain, args.down[0].plain, args.y))
     return;
   const auto whole_pieces = [](const std::vector<const void*>& weights, int64_t stride) {
     return stride % 8 == 0 && std::all_of(weights.begin(), weights.end(), is_aligned16);
@@ -380,7 +391,7 @@ void CudaKernels::gqa(const GqaArgs& args) {
   cpu::check(args);
   gpu_.use();
   rounded_from_ = {};
-  recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.out);
+  recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.sinks, args.out);
   zero_padding(rows_of_heads(args.out), args.sequences);
   const Attention attention = attention_of(args);
   const auto whole_pairs = [](const TensorView& cube) {
@@ -390,7 +401,7 @@ void CudaKernels::gqa(const GqaArgs& args) {
   const auto whole_pieces = [](const TensorView& cache) {
     return is_aligned16(cache.data) && cache.stride[0] % 8 == 0;
   };
-  if (inputs_ == ProductInputs::kRounded && attention.num == Num::kBF16 &&
+  if (inputs_ == ProductInputs::kRounded && attention.num == Num::kBF16 && args.sinks.empty() &&
       attention_fits_tiles(attention.value, attention.num_heads, args.group, args.first_in_group,
                            args.window) &&
       whole_pairs(args.q) && whole_pairs(args.out) && whole_pieces(args.k) && whole_pieces(args.v)) {

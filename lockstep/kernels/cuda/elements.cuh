@@ -21,6 +21,24 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
+// NaN stays.
+__device__ inline float gated(float gate, float up, const Gate& gating) {
+  const float g = gate > gating.limit ? gating.limit : gate;
+  const float u = up > gating.limit ? gating.limit : up < -gating.limit ? -gating.limit : up;
+  return g / (1.0f + expf(-(gating.alpha * g))) * (u + gating.up_shift);
+}
+
+__device__ inline float number_at(const void* data, Num num, int64_t at) {
+  return num == Num::kBF16 ? to_f32(static_cast<const __nv_bfloat16*>(data)[at])
+                           : static_cast<const float*>(data)[at];
+}
+
+// The number `at` of an expert's bias; 0 without one.
+__device__ inline float bias_of(const void* const* biases, int expert, Num num, int64_t at) {
+  if (biases == nullptr || biases[expert] == nullptr) return 0.0f;
+  return number_at(biases[expert], num, at);
+}
+
 // Every thread of the block gets the sum; blockDim.x is a whole number of warps.
 __device__ inline float block_sum(float value) {
   __shared__ float of_warp[32];

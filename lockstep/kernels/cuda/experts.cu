@@ -82,6 +82,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) inner_kernel(Experts args) {
   const int mine = out + lane / 4;
   const auto* gate = static_cast<const __nv_bfloat16*>(args.gate[expert]) + mine * args.gate_stride;
   const auto* up = static_cast<const __nv_bfloat16*>(args.up[expert]) + mine * args.up_stride;
+  const float gate_bias = bias_of(args.gate_bias, expert, args.bias_num, mine);
+  const float up_bias = bias_of(args.up_bias, expert, args.bias_num, mine);
   for (int first = begin + static_cast<int>(blockIdx.z) * 8 * kTiles; first < end;
        first += static_cast<int>(gridDim.z) * 8 * kTiles) {
     const __nv_bfloat16* x[kTiles];
@@ -94,9 +96,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) inner_kernel(Experts args) {
       for (int j = 0; j < 2; ++j) {
         const int slot = first + n * 8 + (lane % 4) * 2 + j;
         if (slot >= end) continue;
-        const float g = sum[n][j], u = sum[n][2 + j];
         static_cast<__nv_bfloat16*>(args.inner)[static_cast<int64_t>(slot) * args.inter + mine] =
-            __float2bfloat16_rn(g / (1.0f + expf(-g)) * u);
+            __float2bfloat16_rn(gated(sum[n][j] + gate_bias, sum[n][2 + j] + up_bias, args.gating));
       }
   }
 }
@@ -111,6 +112,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) down_kernel(Experts args) {
   const int mine = out + lane / 4;
   const auto* lower = static_cast<const __nv_bfloat16*>(args.down[expert]) + mine * args.down_stride;
   const auto* upper = lower + 8 * args.down_stride;
+  const float lower_bias = bias_of(args.down_bias, expert, args.bias_num, mine);
+  const float upper_bias = bias_of(args.down_bias, expert, args.bias_num, mine + 8);
   for (int first = begin + static_cast<int>(blockIdx.z) * 8 * kTiles; first < end;
        first += static_cast<int>(gridDim.z) * 8 * kTiles) {
     const __nv_bfloat16* x[kTiles];
@@ -124,8 +127,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) down_kernel(Experts args) {
         const int slot = first + n * 8 + (lane % 4) * 2 + j;
         if (slot >= end) continue;
         float* y = args.y + static_cast<int64_t>(slot) * args.y_stride;
-        y[mine] = sum[n][j];
-        y[mine + 8] = sum[n][2 + j];
+        y[mine] = sum[n][j] + lower_bias;
+        y[mine + 8] = sum[n][2 + j] + upper_bias;
       }
   }
 }

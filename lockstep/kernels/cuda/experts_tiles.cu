@@ -89,9 +89,10 @@ __global__ void __launch_bounds__(kBlockThreads) inner_tiles_kernel(Experts args
           const int slot = first + warp / 2 * 32 + m * 16 + i / 2 * 8 + lane / 4;
           const int out = first_out + warp % 2 * 32 + n / 2 * 8 + lane % 4 * 2 + i % 2;
           if (slot >= end || out >= args.inter) continue;
-          const float g = sum[m][n][i];
+          const float g = sum[m][n][i] + bias_of(args.gate_bias, expert, args.bias_num, out);
+          const float u = sum[m][n + 1][i] + bias_of(args.up_bias, expert, args.bias_num, out);
           static_cast<__nv_bfloat16*>(args.inner)[static_cast<int64_t>(slot) * args.inter + out] =
-              __float2bfloat16_rn(g / (1.0f + expf(-g)) * sum[m][n + 1][i]);
+              __float2bfloat16_rn(gated(g, u, args.gating));
         }
   }
 }
@@ -123,7 +124,9 @@ __global__ void __launch_bounds__(kBlockThreads) down_tiles_kernel(Experts args)
         for (int i = 0; i < 4; ++i) {
           const int slot = first + warp / 2 * 32 + m * 16 + i / 2 * 8 + lane / 4;
           const int out = first_out + warp % 2 * 64 + n * 8 + lane % 4 * 2 + i % 2;
-          if (slot < end && out < args.hidden) args.y[static_cast<int64_t>(slot) * args.y_stride + out] = sum[m][n][i];
+          if (slot < end && out < args.hidden)
+            args.y[static_cast<int64_t>(slot) * args.y_stride + out] =
+                sum[m][n][i] + bias_of(args.down_bias, expert, args.bias_num, out);
         }
   }
 }

@@ -41,7 +41,11 @@ void rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const
               cudaStream_t stream);
 void add(const Mat& x, const Mat& y, cudaStream_t stream);
 void add_bias(const Mat& x, const void* bias, Num num, cudaStream_t stream);
-void silu_mul(const Mat& gate, const Mat& up, const Mat& out, cudaStream_t stream);
+// How a gate acts, see kernels::Gating.
+struct Gate {
+  float limit = 0, alpha = 1, up_shift = 0;
+};
+void silu_mul(const Mat& gate, const Mat& up, const Mat& out, const Gate& gating, cudaStream_t stream);
 // x *= sigmoid(gate), one a value or one a row.
 void sigmoid_mul(const Mat& x, const Mat& gate, cudaStream_t stream);
 void zero_rows(const Mat& x, cudaStream_t stream);
@@ -73,6 +77,7 @@ struct Route {
   const uint8_t* valid = nullptr;
   int top_k = 0, num_groups = 1, top_groups = 1;
   bool sigmoid = false, normalised = false;
+  bool groups_by_best = false;  // else by the sum of their two best
   float scale = 1;
   int32_t* expert_idx = nullptr;
   int64_t idx_stride = 0;
@@ -119,6 +124,10 @@ struct Experts {
   const void* const* down = nullptr;  // [num_experts] of [hidden, inter]
   int64_t gate_stride = 0, up_stride = 0, down_stride = 0;
   Num num = Num::kBF16;
+  // All null, or [num_experts] of [inter], [inter] and [hidden]; a null one is none.
+  const void *const *gate_bias = nullptr, *const *up_bias = nullptr, *const *down_bias = nullptr;
+  Num bias_num = Num::kBF16;
+  Gate gating;
   int hidden = 0, inter = 0;
   int64_t slots = 0;        // capacity
   const void* x = nullptr;  // [slots, hidden]: bf16 for the tensor cores, else f32
@@ -160,6 +169,8 @@ struct Attention {
       first_in_group = 0;  // query head j reads key/value head (first_in_group + j) / group
   float scale = 1;
   int window = 0;
+  const void* sinks = nullptr;  // [heads]; null: none
+  Num sinks_num = Num::kF32;
   int num_splits = 1;
   float* partial = nullptr;  // scratch, attention_scratch_floats()
 };

@@ -37,8 +37,6 @@ __global__ void matmul_kernel(Mat x, const W* w, int64_t w_stride, Mat out) {
   }
 }
 
-__device__ float silu(float x) { return x / (1.0f + expf(-x)); }
-
 // blockIdx.y is the expert, blockIdx.x a few of its outputs; a warp an output.
 template <class W>
 __global__ void plain_inner_kernel(Experts args) {
@@ -50,7 +48,10 @@ __global__ void plain_inner_kernel(Experts args) {
   for (int64_t slot = args.start[expert]; slot < args.start[expert + 1]; ++slot) {
     const float* x = static_cast<const float*>(args.x) + slot * args.x_stride;
     const float g = warp_dot(x, gate, args.hidden), u = warp_dot(x, up, args.hidden);
-    if (threadIdx.x % kWarp == 0) static_cast<float*>(args.inner)[slot * args.inter + o] = silu(g) * u;
+    if (threadIdx.x % kWarp == 0)
+      static_cast<float*>(args.inner)[slot * args.inter + o] =
+          gated(g + bias_of(args.gate_bias, expert, args.bias_num, o),
+                u + bias_of(args.up_bias, expert, args.bias_num, o), args.gating);
   }
 }
 
@@ -62,7 +63,8 @@ __global__ void plain_down_kernel(Experts args) {
   const W* down = static_cast<const W*>(args.down[expert]) + o * args.down_stride;
   for (int64_t slot = args.start[expert]; slot < args.start[expert + 1]; ++slot) {
     const float sum = warp_dot(static_cast<const float*>(args.inner) + slot * args.inter, down, args.inter);
-    if (threadIdx.x % kWarp == 0) args.y[slot * args.y_stride + o] = sum;
+    if (threadIdx.x % kWarp == 0)
+      args.y[slot * args.y_stride + o] = sum + bias_of(args.down_bias, expert, args.bias_num, o);
   }
 }
 

@@ -70,7 +70,7 @@ __device__ void drop_groups(const Route& args, const float* biased, uint8_t* tak
         second = biased[e];
       }
     }
-    group_score[group] = size < 2 ? first : first + second;
+    group_score[group] = size < 2 || args.groups_by_best ? first : first + second;
     group_taken[group] = 0;
   }
   __syncwarp();

@@ -150,11 +150,10 @@ __global__ void bias_kernel(float* x, int64_t stride, const B* bias, int64_t col
 }
 
 __global__ void silu_mul_kernel(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
-                                float* out, int64_t out_stride, int64_t cols) {
-  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x) {
-    const float g = gate[blockIdx.x * gate_stride + at];
-    out[blockIdx.x * out_stride + at] = g / (1.0f + expf(-g)) * up[blockIdx.x * up_stride + at];
-  }
+                                float* out, int64_t out_stride, int64_t cols, Gate gating) {
+  for (int64_t at = threadIdx.x; at < cols; at += blockDim.x)
+    out[blockIdx.x * out_stride + at] =
+        gated(gate[blockIdx.x * gate_stride + at], up[blockIdx.x * up_stride + at], gating);
 }
 
 __global__ void sigmoid_mul_kernel(float* x, int64_t stride, const float* gate, int64_t gate_stride,
@@ -274,10 +273,10 @@ void add_bias(const Mat& x, const void* bias, Num num, cudaStream_t stream) {
   });
 }
 
-void silu_mul(const Mat& gate, const Mat& up, const Mat& out, cudaStream_t stream) {
+void silu_mul(const Mat& gate, const Mat& up, const Mat& out, const Gate& gating, cudaStream_t stream) {
   if (nothing(out)) return;
   silu_mul_kernel<<<blocks(out.rows), threads_for(out.cols), 0, stream>>>(
-      f32(gate), gate.stride, f32(up), up.stride, f32(out), out.stride, out.cols);
+      f32(gate), gate.stride, f32(up), up.stride, f32(out), out.stride, out.cols, gating);
 }
 
 void sigmoid_mul(const Mat& x, const Mat& gate, cudaStream_t stream) {

@@ -84,6 +84,24 @@ bool overlap(const TensorView& a, const TensorView& b) {
   return a_begin < b_end && b_begin < a_end;
 }
 
+Gate gate_of(const Gating& gating) { return {gating.limit, gating.alpha, gating.up_shift}; }
+
+ExpertBiases biases_of(const GroupedFfnArgs& args) {
+  ExpertBiases biases;
+  const auto pointers = [&](std::span<const TensorView> views) {
+    std::vector<const void*> found;
+    for (const TensorView& bias : views) {
+      if (!bias.empty()) biases.num = num_of(bias);
+      found.push_back(bias.empty() ? nullptr : bias.data);
+    }
+    return found;
+  };
+  biases.gate = pointers(args.gate_bias);
+  biases.up = pointers(args.up_bias);
+  biases.down = pointers(args.down_bias);
+  return biases;
+}
+
 Heads heads_of(const TensorView& cube) {
   return {.data = cube.as<float>(),
           .rows = cube.shape[0],

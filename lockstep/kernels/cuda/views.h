@@ -22,6 +22,14 @@ const TensorView& numbers_of(const WeightView& weight);
 bool is_aligned16(const void* data);
 // Whether two views of memory may share an element: by where they begin and end.
 bool overlap(const TensorView& a, const TensorView& b);
+Gate gate_of(const Gating& gating);
+// Where the biases of experts lie: none at all, or one an expert, null where it has none.
+struct ExpertBiases {
+  std::vector<const void*> gate, up, down;
+  Num num = Num::kF32;
+};
+ExpertBiases biases_of(const GroupedFfnArgs& args);
+
 Heads heads_of(const TensorView& cube);
 std::vector<StateSequence> state_sequences(std::span<const PagedSequence> sequences);
 

@@ -3,11 +3,11 @@
 namespace lockstep::models {
 
 FfnWeights read_ffn(WeightReader& reader, const std::string& prefix, int64_t hidden, int64_t width,
-                    Shard shard) {
+                    Shard shard, const FfnNames& names) {
   const Range keep = shard.of(width);
-  return {.gate = reader.weight_rows(prefix + "gate_proj.weight", width, hidden, keep),
-          .up = reader.weight_rows(prefix + "up_proj.weight", width, hidden, keep),
-          .down = reader.weight_cols(prefix + "down_proj.weight", hidden, width, keep)};
+  return {.gate = reader.weight_rows(prefix + names.gate + ".weight", width, hidden, keep),
+          .up = reader.weight_rows(prefix + names.up + ".weight", width, hidden, keep),
+          .down = reader.weight_cols(prefix + names.down + ".weight", hidden, width, keep)};
 }
 
 TensorView run_ffn(const FfnWeights& weights, const TensorView& x, const ForwardContext& context) {

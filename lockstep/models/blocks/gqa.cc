@@ -59,11 +59,13 @@ GqaConfig read_gqa(ConfigReader& reader, int hidden, float norm_eps, const GqaDe
   if (gqa.num_heads % gqa.num_kv_heads != 0)
     reader.refuse("num_key_value_heads",
                   fmt::format("{} does not divide num_attention_heads {}", gqa.num_kv_heads, gqa.num_heads));
-  const int absent =
-      defaults.head_dim == GqaDefaults::HeadDim::k128 ? 128 : std::max(1, hidden / gqa.num_heads);
+  const int absent = defaults.head_dim == GqaDefaults::HeadDim::k128  ? 128
+                     : defaults.head_dim == GqaDefaults::HeadDim::k64 ? 64
+                                                                      : std::max(1, hidden / gqa.num_heads);
   gqa.head_dim = static_cast<int>(reader.integer_or("head_dim", absent, 2, kMost));
   gqa.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(gqa.head_dim)));
-  if (reader.flag_or("attention_bias", false)) gqa.bias = defaults.bias;
+  if (reader.flag_or(defaults.bias_key, defaults.has_bias == GqaDefaults::HasBias::kYes))
+    gqa.bias = defaults.bias;
   return gqa;
 }
 
@@ -101,6 +103,8 @@ GqaWeights read_gqa_weights(WeightReader& reader, const std::string& prefix, con
   }
   if (config.bias == kQkvo && shard.index == 0)
     weights.o_bias = reader.vector(prefix + "o_proj.bias", config.hidden);
+  if (config.sinks == GqaConfig::Sinks::kOnePerHead)
+    weights.sinks = reader.vector_part(prefix + "sinks", config.num_heads, heads.query);
   if (config.head_norm == GqaConfig::HeadNorm::kQueriesAndKeys) {
     weights.q_norm = reader.norm(prefix + "q_norm.weight", config.head_dim, config.norm_form);
     weights.k_norm = reader.norm(prefix + "k_norm.weight", config.head_dim, config.norm_form);
@@ -136,6 +140,8 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
                        .group = config.group(),
                        .first_in_group = weights.first_in_group,
                        .scale = config.scale,
+                       .window = config.window,
+                       .sinks = weights.sinks,
                        .out = by_head(mixed, config.head_dim, config.head_dim)});
   if (config.output_gate == GqaConfig::OutputGate::kSigmoid)
     context.kernels.sigmoid_mul(

@@ -1,7 +1,7 @@
 #pragma once
 // Grouped-query attention (Ainslie et al. 2023): several query heads share a key/value head. Rotated keys and
 // values are cached. Optional: biases, a norm of every query and key head (Qwen3), rotation of a part of the
-// head only (GLM-4), a gate on what a head gives (Qwen3-Next).
+// head only (GLM-4), a gate on what a head gives (Qwen3-Next), a window of tokens, sinks (gpt-oss).
 #include "lockstep/models/blocks/rope.h"
 #include "lockstep/models/model.h"
 #include "lockstep/models/weights.h"
@@ -20,6 +20,8 @@ struct GqaConfig {
   // kSigmoid: q_proj gives for each head a query and then a gate; the head's output is multiplied by its
   // sigmoid.
   enum class OutputGate : uint8_t { kNone, kSigmoid } output_gate = OutputGate::kNone;
+  enum class Sinks : uint8_t { kNone, kOnePerHead } sinks = Sinks::kNone;
+  int window = 0;  // a row sees the last `window` tokens up to itself; 0: all
   int group() const { return num_heads / num_kv_heads; }
   // Values that q_proj gives for a head.
   int query_width() const { return output_gate == OutputGate::kNone ? head_dim : 2 * head_dim; }
@@ -27,9 +29,11 @@ struct GqaConfig {
 
 // What the families take where a config says nothing.
 struct GqaDefaults {
-  enum class HeadDim : uint8_t { kHiddenOverHeads, k128 } head_dim = HeadDim::kHiddenOverHeads;
+  enum class HeadDim : uint8_t { kHiddenOverHeads, k64, k128 } head_dim = HeadDim::kHiddenOverHeads;
   enum class KvHeads : uint8_t { kRequired, kAsManyAsHeads } kv_heads = KvHeads::kRequired;
   GqaConfig::Bias bias = GqaConfig::Bias::kQkvo;  // what attention_bias switches on
+  const char* bias_key = "attention_bias";
+  enum class HasBias : uint8_t { kNo, kYes } has_bias = HasBias::kNo;  // where bias_key is absent
 };
 
 // All but rope and head_norm. norm_eps: of the head norms.
@@ -50,6 +54,7 @@ struct GqaWeights {
   TensorView q_norm, k_norm;          // [head_dim]; empty without head norms
   WeightView o;                       // [hidden, local heads * head_dim]
   TensorView o_bias;                  // [hidden], on the first shard alone: it is owed once
+  TensorView sinks;                   // [local heads]; empty without sinks
   int first_in_group = 0;
 };
 

@@ -9,14 +9,19 @@ collectives::Routing route(const MoeConfig& config, const MoeWeights& weights, c
   const TensorView logits = context.workspace.take({rows, config.num_experts});
   const collectives::Routing routing{.expert_idx = context.workspace.take(DType::kI32, {rows, config.top_k}),
                                      .weight = context.workspace.take({rows, config.top_k})};
-  context.kernels.linear(
-      {.x = x.x, .w = weights.router, .out = logits, .inputs = kernels::LinearArgs::Inputs::kWhole});
+  const bool for_choice = config.router_bias == MoeConfig::RouterBias::kForChoice;
+  context.kernels.linear({.x = x.x,
+                          .w = weights.router,
+                          .out = logits,
+                          .bias = for_choice ? TensorView{} : weights.router_bias,
+                          .inputs = kernels::LinearArgs::Inputs::kWhole});
   context.kernels.route({.logits = logits,
-                         .bias = weights.router_bias,
+                         .bias = for_choice ? weights.router_bias : TensorView{},
                          .valid = x.valid,
                          .top_k = config.top_k,
                          .num_groups = config.num_groups,
                          .top_groups = config.top_groups,
+                         .group_score = config.group_score,
                          .scoring = config.scoring,
                          .weights = config.weights,
                          .scale = config.scale,
@@ -25,8 +30,8 @@ collectives::Routing route(const MoeConfig& config, const MoeWeights& weights, c
   return routing;
 }
 
-TensorView run_experts(const MoeWeights& weights, const collectives::ExpertRows& rows,
-                       const ForwardContext& context) {
+TensorView run_experts(const MoeConfig& config, const MoeWeights& weights,
+                       const collectives::ExpertRows& rows, const ForwardContext& context) {
   const int64_t slots = rows.x.rows();
   const int64_t width = weights.gate.empty() ? 0 : weights.gate.front().rows();
   const TensorView y = context.workspace.take({slots, rows.x.cols()});
@@ -35,6 +40,10 @@ TensorView run_experts(const MoeWeights& weights, const collectives::ExpertRows&
                                .gate = weights.gate,
                                .up = weights.up,
                                .down = weights.down,
+                               .gate_bias = weights.gate_bias,
+                               .up_bias = weights.up_bias,
+                               .down_bias = weights.down_bias,
+                               .gating = config.gating,
                                .scratch = context.workspace.take({slots, 2 * width}),
                                .y = y});
   return y;
@@ -69,7 +78,7 @@ void read_one_by_one(WeightReader& reader, const std::string& prefix, const MoeC
                      Shard shard, MoeWeights& weights) {
   for (int64_t expert = local.begin; expert < local.end; ++expert) {
     const FfnWeights one = read_ffn(reader, fmt::format("{}experts.{}.", prefix, expert), config.hidden,
-                                    config.expert_width, shard);
+                                    config.expert_width, shard, config.names.expert);
     weights.gate.push_back(one.gate);
     weights.up.push_back(one.up);
     weights.down.push_back(one.down);
@@ -90,7 +99,47 @@ void read_together(WeightReader& reader, const std::string& prefix, const MoeCon
     weights.down.push_back(reader.keep(down.col_range(keep.begin, keep.size())));
 }
 
+// gate_up_proj [num_experts, hidden, 2 * width], down_proj [num_experts, width, hidden], and biases.
+void read_interleaved(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
+                      Shard shard, MoeWeights& weights) {
+  const int64_t width = config.expert_width, experts = config.num_experts, hidden = config.hidden;
+  const Range keep = shard.of(width), inputs{0, hidden};
+  const Every gate{2 * keep.begin, 2, keep.size()}, up{2 * keep.begin + 1, 2, keep.size()};
+  const std::string both = prefix + "experts.gate_up_proj", down = prefix + "experts.down_proj";
+  weights.gate = reader.transposed(both, experts, hidden, 2 * width, local, inputs, gate);
+  weights.up = reader.transposed(both, experts, hidden, 2 * width, local, inputs, up);
+  weights.down = reader.transposed(down, experts, width, hidden, local, keep, {0, 1, hidden});
+  weights.gate_bias = reader.vectors(both + "_bias", experts, 2 * width, local, gate);
+  weights.up_bias = reader.vectors(both + "_bias", experts, 2 * width, local, up);
+  weights.down_bias = reader.vectors(down + "_bias", experts, hidden, local, {0, 1, hidden});
+  // Of the shards of an expert's width one alone owes it.
+  if (shard.index != 0) weights.down_bias.assign(weights.down_bias.size(), {});
+}
+
+TensorView read_router_bias(WeightReader& reader, const std::string& prefix, const MoeConfig& config) {
+  switch (config.router_bias) {
+    case MoeConfig::RouterBias::kNone:
+      return {};
+    case MoeConfig::RouterBias::kForChoice:
+      return reader.f32_vector(prefix + config.names.router + "e_score_correction_bias", config.num_experts);
+    case MoeConfig::RouterBias::kOfLogits:
+      return reader.vector(prefix + config.names.router + "bias", config.num_experts);
+  }
+  return {};
+}
+
 }  // namespace
+
+void read_expert_groups(ConfigReader& reader, MoeConfig& moe) {
+  moe.num_groups = static_cast<int>(reader.integer_or("n_group", 1, 1, moe.num_experts));
+  moe.top_groups = static_cast<int>(reader.integer_or("topk_group", 1, 1, moe.num_groups));
+  if (moe.num_experts % moe.num_groups != 0)
+    reader.refuse("n_group",
+                  fmt::format("{} does not divide n_routed_experts {}", moe.num_groups, moe.num_experts));
+  if (moe.top_k > moe.num_experts / moe.num_groups * moe.top_groups)
+    reader.refuse("num_experts_per_tok",
+                  fmt::format("{} is more than the {} chosen groups hold", moe.top_k, moe.top_groups));
+}
 
 MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDefaults& defaults) {
   constexpr int64_t kMost = 1 << 24;
@@ -104,14 +153,7 @@ MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDef
   moe.expert_width = static_cast<int>(reader.integer("moe_intermediate_size", 1, kMost));
   moe.shared_width = moe.expert_width * static_cast<int>(reader.integer_or(
                                             "n_shared_experts", defaults.num_shared_experts, 0, 64));
-  moe.num_groups = static_cast<int>(reader.integer_or("n_group", 1, 1, moe.num_experts));
-  moe.top_groups = static_cast<int>(reader.integer_or("topk_group", 1, 1, moe.num_groups));
-  if (moe.num_experts % moe.num_groups != 0)
-    reader.refuse("n_group",
-                  fmt::format("{} does not divide n_routed_experts {}", moe.num_groups, moe.num_experts));
-  if (moe.top_k > moe.num_experts / moe.num_groups * moe.top_groups)
-    reader.refuse("num_experts_per_tok",
-                  fmt::format("{} is more than the {} chosen groups hold", moe.top_k, moe.top_groups));
+  read_expert_groups(reader, moe);
   moe.weights = reader.flag_or("norm_topk_prob", true) ? kernels::RouteArgs::Weights::kNormalised
                                                        : kernels::RouteArgs::Weights::kAsScored;
   moe.scale = static_cast<float>(reader.number_or("routed_scaling_factor", 1.0, 0, 1e6));
@@ -132,13 +174,13 @@ MoeConfig read_softmax_moe(ConfigReader& reader, int hidden) {
 MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeConfig& config,
                     const Shards& shards) {
   MoeWeights weights;
-  weights.router = reader.matrix(prefix + "gate.weight", config.num_experts, config.hidden);
-  if (config.router_bias == MoeConfig::RouterBias::kForChoice)
-    weights.router_bias = reader.f32_vector(prefix + "gate.e_score_correction_bias", config.num_experts);
+  weights.router = reader.matrix(prefix + config.names.router + "weight", config.num_experts, config.hidden);
+  weights.router_bias = read_router_bias(reader, prefix, config);
   const Range local = shards.expert_parallel.of(config.num_experts);
   weights.first_expert = local.begin;
-  const auto read_routed =
-      reader.has_weights(prefix + "experts.gate_up_proj") ? read_together : read_one_by_one;
+  const auto read_routed = config.layout == MoeConfig::Layout::kInterleaved      ? read_interleaved
+                           : reader.has_weights(prefix + "experts.gate_up_proj") ? read_together
+                                                                                 : read_one_by_one;
   read_routed(reader, prefix, config, local, shards.expert_tp, weights);
   weights.shared_rows =
       shards.shared.parts == 1 ? MoeWeights::SharedRows::kOwn : MoeWeights::SharedRows::kAll;
@@ -156,7 +198,7 @@ TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const col
   const collectives::Routing routing = route(config, weights, x, context);
   const collectives::ExpertRows rows =
       context.boundary.dispatch(x, routing, weights.first_expert, static_cast<int64_t>(weights.gate.size()));
-  const TensorView y = run_experts(weights, rows, context);
+  const TensorView y = run_experts(config, weights, rows, context);
   const TensorView shared = config.shared_width > 0 ? run_shared(weights, x, context) : TensorView();
   return context.boundary.combine(y, routing, shared);
 }

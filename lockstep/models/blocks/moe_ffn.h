@@ -7,6 +7,13 @@
 
 namespace lockstep::models {
 
+// Where a family's tensors of a layer with experts lie.
+struct MoeNames {
+  const char* block = "mlp.";  // behind the layer's prefix
+  const char* router = "gate.";
+  FfnNames expert = {};
+};
+
 struct MoeConfig {
   int hidden = 0, num_experts = 0, top_k = 0, expert_width = 0;
   int shared_width = 0;  // 0: no shared expert
@@ -16,16 +23,23 @@ struct MoeConfig {
   } shared_expert = SharedExpert::kPlain;
   int num_groups = 1, top_groups = 1;
   kernels::Scoring scoring = kernels::Scoring::kSoftmax;
-  enum class RouterBias : uint8_t { kNone, kForChoice } router_bias = RouterBias::kNone;
+  kernels::RouteArgs::GroupScore group_score = kernels::RouteArgs::GroupScore::kTwoBest;
+  // kForChoice: DeepSeek-V3's, which does not weigh. kOfLogits: of the router's product, like any bias.
+  enum class RouterBias : uint8_t { kNone, kForChoice, kOfLogits } router_bias = RouterBias::kNone;
+  // kInterleaved: all experts in one tensor with inputs first and gate and up in turns, and biases (gpt-oss).
+  enum class Layout : uint8_t { kGateThenUp, kInterleaved } layout = Layout::kGateThenUp;
+  kernels::Gating gating = {};
+  MoeNames names = {};
   kernels::RouteArgs::Weights weights = kernels::RouteArgs::Weights::kNormalised;
   float scale = 1.0f;
 };
 
 struct MoeWeights {
   TensorView router;       // [num_experts, hidden]
-  TensorView router_bias;  // [num_experts] f32; empty: none
+  TensorView router_bias;  // [num_experts], f32 where it is for the choice; empty: none
   int64_t first_expert = 0;
-  std::vector<WeightView> gate, up, down;  // [local experts], local width
+  std::vector<WeightView> gate, up, down;                 // [local experts], local width
+  std::vector<TensorView> gate_bias, up_bias, down_bias;  // the same, or empty without biases
   FfnWeights shared;
   TensorView shared_gate;  // [1, hidden]; empty: none
   // Whose shared expert a rank adds: a share of its width for all rows, or all of it for the rows it owns.
@@ -37,6 +51,8 @@ struct MoeWeights {
 struct SigmoidMoeDefaults {
   int num_shared_experts = 0;  // where n_shared_experts is absent
 };
+// n_group and topk_group of a config whose num_experts and top_k are read.
+void read_expert_groups(ConfigReader& reader, MoeConfig& moe);
 MoeConfig read_sigmoid_moe(ConfigReader& reader, int hidden, const SigmoidMoeDefaults& defaults);
 
 // A router that takes the softmax of its logits (Qwen).

@@ -37,7 +37,7 @@ void read_yarn(ConfigReader& reader, RopeConfig& config) {
   config.mscale = reader.number_or("mscale", 0, 0, 1e3);
   config.mscale_all_dim = reader.number_or("mscale_all_dim", 0, 0, 1e3);
   config.attention_factor = reader.number_or("attention_factor", 0, 0, 1e3);
-  if (!reader.flag_or("truncate", true)) reader.refuse("truncate", "false is not handled");
+  if (!reader.flag_or("truncate", true)) config.yarn_bounds = RopeConfig::Bounds::kExact;
 }
 
 void read_scaling(const Json& scaling, ConfigReader& outer, RopeConfig& config) {
@@ -56,16 +56,16 @@ void read_scaling(const Json& scaling, ConfigReader& outer, RopeConfig& config) 
 
 }  // namespace
 
-RopeConfig read_rope(ConfigReader& reader, int dim) {
+RopeConfig read_rope(ConfigReader& reader, int dim, double base) {
   RopeConfig config{.dim = dim};
-  config.base = reader.number_or("rope_theta", 10000, 1, 1e12);
+  config.base = reader.number_or("rope_theta", base, 1, 1e12);
   const Json* scaling = reader.object("rope_parameters");
   if (scaling == nullptr) scaling = reader.object("rope_scaling");
   if (scaling != nullptr) read_scaling(*scaling, reader, config);
   return config;
 }
 
-RopeConfig read_partial_rope(ConfigReader& reader, int head_dim, double absent) {
+RopeConfig read_partial_rope(ConfigReader& reader, int head_dim, double absent, double base) {
   double part = reader.number_or("partial_rotary_factor", absent, 0, 1);
   if (const Json* parameters = reader.object("rope_parameters"); parameters != nullptr) {
     ConfigReader inner(*parameters);
@@ -78,15 +78,20 @@ RopeConfig read_partial_rope(ConfigReader& reader, int head_dim, double absent) 
     reader.refuse(
         "partial_rotary_factor",
         fmt::format("{} of a head of {} rotates {} values, not an even number", part, head_dim, dim));
-  return read_rope(reader, dim);
+  return read_rope(reader, dim, base);
 }
 
 namespace {
 
 // How much of a frequency is divided by the factor, from 0 to 1.
 double divided_part_yarn(const RopeConfig& config, int pair) {
-  const double low = std::max(std::floor(pair_of_turns(config, config.beta_fast)), 0.0);
-  double high = std::min(std::ceil(pair_of_turns(config, config.beta_slow)), config.dim - 1.0);
+  double low = pair_of_turns(config, config.beta_fast), high = pair_of_turns(config, config.beta_slow);
+  if (config.yarn_bounds == RopeConfig::Bounds::kWholePairs) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, config.dim - 1.0);
   if (high <= low) high = low + 0.001;
   return std::clamp((pair - low) / (high - low), 0.0, 1.0);
 }
@@ -152,6 +157,16 @@ RopeTables::RopeTables(const RopeConfig& config, int length, const Memory& memor
   sin_ = sin_buffer_.view({length, config.dim / 2});
   memory.upload(cos_.data, cos.data(), cos.size() * sizeof(float));
   memory.upload(sin_.data, sin.data(), sin.size() * sizeof(float));
+}
+
+std::shared_ptr<const RopeTables> SharedRopeTables::get(const Memory& memory) const {
+  const std::lock_guard lock(mutex_);
+  auto tables = made_[&memory].lock();
+  if (tables == nullptr) {
+    tables = std::make_shared<const RopeTables>(config_, length_, memory);
+    made_[&memory] = tables;
+  }
+  return tables;
 }
 
 }  // namespace lockstep::models

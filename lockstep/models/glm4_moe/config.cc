@@ -17,7 +17,7 @@ Result<std::unique_ptr<const ModelDescription>> describe(const Json& json) {
   decoder.moe = read_sigmoid_moe(reader, decoder.hidden, {.num_shared_experts = 1});
   const int64_t first = reader.integer_or("first_k_dense_replace", 1, 0, decoder.num_layers);
   std::fill(decoder.layers.begin() + first, decoder.layers.end(), planning::ModelShape::Ffn::kExperts);
-  refuse_sliding_window(reader);
+  config.windows = read_optional_windows(reader, decoder.num_layers);
   return describe_gqa_decoder(reader, std::move(config));
 }
 

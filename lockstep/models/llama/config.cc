@@ -10,7 +10,6 @@ Result<std::unique_ptr<const ModelDescription>> describe(const Json& json) {
   config.attention = read_gqa(reader, config.decoder.hidden, config.decoder.norm_eps,
                               {.kv_heads = GqaDefaults::KvHeads::kAsManyAsHeads});
   config.rope = read_whole_rope(reader, config.attention.head_dim);
-  if (reader.flag_or("mlp_bias", false)) reader.refuse("mlp_bias", "true is not handled");
   if (reader.integer_or("sliding_window", config.decoder.context_length, 1, INT32_MAX) <
       config.decoder.context_length)
     reader.refuse("sliding_window", "below max_position_embeddings is not handled");

@@ -11,7 +11,7 @@ Result<std::unique_ptr<const ModelDescription>> describe(const Json& json) {
                               {.head_dim = GqaDefaults::HeadDim::k128});
   config.attention.head_norm = GqaConfig::HeadNorm::kQueriesAndKeys;
   config.rope = read_whole_rope(reader, config.attention.head_dim);
-  refuse_sliding_window(reader);
+  config.windows = read_optional_windows(reader, config.decoder.num_layers);
   return describe_gqa_decoder(reader, std::move(config));
 }
 

@@ -133,6 +133,8 @@ void Connection::sweep(Clock::time_point now) {
     return refuse(408, fmt::format("the headers did not come within {} ms", limits.header_timeout.count()));
   if (phase_ == Phase::kBody && in_phase > limits.body_timeout)
     return refuse(408, fmt::format("the body did not come within {} ms", limits.body_timeout.count()));
+  if (hub_.is_draining && is_reading_a_request() && now - hub_.drain_began > limits.drain_read_timeout)
+    return refuse(503, "the server is stopping, and this request had not come in whole");
 }
 
 void Connection::stop_when_idle() {

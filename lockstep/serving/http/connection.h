@@ -29,6 +29,7 @@ struct Hub {
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
   std::vector<char> scratch = std::vector<char>(size_t{64} << 10);
   bool is_draining = false;
+  Clock::time_point drain_began;
   std::function<void()> on_connection_gone;
 
   std::string_view date();  // of now, as a Date header says it

@@ -79,11 +79,16 @@ struct ServerOptions {
   size_t max_queued_write_bytes = size_t{8} << 20;  // a client that lets more than this wait is cut off
   int max_headers = 128;
   std::chrono::milliseconds drain_timeout = std::chrono::seconds(30);  // how long stop() lets exchanges go on
+  std::chrono::milliseconds drain_read_timeout = std::chrono::seconds(2);
 };
 
 class Server {
  public:
-  // Binds and listens, so that clients may connect from now on; they are served once run() runs.
+  // Binds: the port is ours, or the error says that it cannot be. Clients are refused until open().
+  static Result<std::unique_ptr<Server>> bind(ServerOptions options);
+  // Clients may connect from now on; they are served once run() runs. Once, before run().
+  Status open(Handler handler);
+  // Both at once.
   static Result<std::unique_ptr<Server>> listen(ServerOptions options, Handler handler);
   ~Server();
   Server(const Server&) = delete;
@@ -95,7 +100,8 @@ class Server {
   void run();
 
   // From any thread: stops accepting, closes idle connections and lets exchanges in flight end, at most
-  // drain_timeout; then run() returns.
+  // drain_timeout; then run() returns. A request that is on its way in may come in whole for
+  // drain_read_timeout, then it gets a 503.
   void stop();
 
  private:

@@ -67,9 +67,8 @@ Status check(const ServerOptions& options) {
 
 class Server::Impl {
  public:
-  Impl(ServerOptions options, Handler handler) : sweep_timer_(io_) {
+  explicit Impl(ServerOptions options) : sweep_timer_(io_) {
     hub_.options = std::move(options);
-    hub_.handler = std::move(handler);
     hub_.mailbox = std::make_shared<Mailbox>([this] { net::post(io_, [this] { hub_.deliver_mail(); }); });
     hub_.on_connection_gone = [this] { end_if_drained(); };
   }
@@ -103,6 +102,17 @@ class Server::Impl {
 
   int port() const { return port_; }
 
+  // Another program may have bound the same port and been the first to listen.
+  Status open(Handler handler) {
+    hub_.handler = std::move(handler);
+    error_code ec;
+    for (tcp::acceptor& acceptor : acceptors_) {
+      acceptor.listen(net::socket_base::max_listen_connections, ec);
+      if (ec) return cannot_listen(hub_.options, ec);
+    }
+    return Done{};
+  }
+
   void run() {
     std::signal(SIGPIPE,
                 SIG_IGN);  // a client that left is an error code of a write, not the end of the process
@@ -128,7 +138,6 @@ class Server::Impl {
     if (!ec && endpoint.protocol() == tcp::v6())
       acceptor.set_option(net::ip::v6_only(!endpoint.address().is_unspecified()), ec);
     if (!ec) acceptor.bind(endpoint, ec);
-    if (!ec) acceptor.listen(net::socket_base::max_listen_connections, ec);
     if (ec) return false;
     port_ = acceptor.local_endpoint().port();
     acceptors_.push_back(std::move(acceptor));
@@ -173,13 +182,13 @@ class Server::Impl {
       co_await sweep_timer_.async_wait(kAwait);
       const Clock::time_point now = Clock::now();
       for (const auto& connection : connections()) connection->sweep(now);
-      if (hub_.is_draining && now - drain_began_ >= hub_.options.drain_timeout) close_connections();
+      if (hub_.is_draining && now - hub_.drain_began >= hub_.options.drain_timeout) close_connections();
     }
   }
 
   void drain() {
     if (std::exchange(hub_.is_draining, true)) return;
-    drain_began_ = Clock::now();
+    hub_.drain_began = Clock::now();
     error_code ec;
     for (tcp::acceptor& acceptor : acceptors_) acceptor.close(ec);
     for (const auto& connection : connections()) connection->stop_when_idle();
@@ -202,18 +211,26 @@ class Server::Impl {
   std::vector<tcp::acceptor> acceptors_;
   int port_ = 0;
   net::steady_timer sweep_timer_;
-  Clock::time_point drain_began_;
   bool is_ended_ = false;
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
-Result<std::unique_ptr<Server>> Server::listen(ServerOptions options, Handler handler) {
+Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   if (const Status status = check(options); !status.ok()) return status.error();
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(handler));
+  auto impl = std::make_unique<Impl>(std::move(options));
   if (const Status status = impl->bind(); !status.ok()) return status.error();
   return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Status Server::open(Handler handler) { return impl_->open(std::move(handler)); }
+
+Result<std::unique_ptr<Server>> Server::listen(ServerOptions options, Handler handler) {
+  auto server = bind(std::move(options));
+  if (!server) return server;
+  if (const Status status = (*server)->open(std::move(handler)); !status.ok()) return status.error();
+  return server;
 }
 
 int Server::port() const { return impl_->port(); }

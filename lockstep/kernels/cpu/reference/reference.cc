@@ -1,6 +1,7 @@
 // The implementation to read: one loop a dimension, sums in double precision in ascending order.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "lockstep/kernels/cpu/arguments.h"
@@ -24,10 +25,13 @@ double dot(const A* a, const B* b, int64_t count) {
   return sum;
 }
 
-// Scores become weights that sum to one. There is always a first token: a row sees itself.
-void softmax(std::vector<double>& score) {
-  const double highest = *std::max_element(score.begin(), score.end());
-  double sum = 0;
+constexpr double kNoSink = -std::numeric_limits<double>::infinity();
+
+// Scores become weights that sum to one, or with a sink to less: it takes a share and has no value. There is
+// always a first token: a row sees itself.
+void softmax(std::vector<double>& score, double sink = kNoSink) {
+  const double highest = std::max(*std::max_element(score.begin(), score.end()), sink);
+  double sum = std::exp(sink - highest);
   for (double& s : score) sum += s = std::exp(s - highest);
   for (double& s : score) s /= sum;
 }
@@ -117,9 +121,12 @@ class ReferenceKernels final : public Kernels {
       const float* gate = row_of<float>(args.gate, row);
       const float* up = row_of<float>(args.up, row);
       float* out = row_of<float>(args.out, row);
+      const double limit = args.gating.limit;
       for (int64_t i = 0; i < args.gate.shape[1]; ++i) {
-        const double g = gate[i];
-        out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up[i]);
+        const double g = gate[i] > limit ? limit : gate[i];  // NaN stays
+        const double u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+        out[i] =
+            static_cast<float>(g / (1.0 + std::exp(-args.gating.alpha * g)) * (u + args.gating.up_shift));
       }
     }
   }
@@ -231,7 +238,11 @@ class ReferenceKernels final : public Kernels {
         score_[static_cast<size_t>(t - first)] =
             static_cast<double>(args.scale) * dot(q, k + at(args.k, t), head_dim);
     });
-    softmax(score_);
+    double sink = kNoSink;
+    if (!args.sinks.empty())
+      with_elements(args.sinks,
+                    [&](const auto* sinks) { sink = static_cast<double>(to_float(sinks[head])); });
+    softmax(score_, sink);
     with_elements(args.v, [&](const auto* v) {
       weighted_sum(head_of(args.out, row, head), head_dim,
                    [&](int64_t token) { return v + at(args.v, first + token); });

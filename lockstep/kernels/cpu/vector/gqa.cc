@@ -34,6 +34,14 @@ class GroupRun {
       std::fill_n(row_of<float>(out_, query), head_dim_, 0.0f);
     });
     scratch_.state.assign(static_cast<size_t>(q_.shape[0]), {});
+    if (!args_.sinks.empty()) {
+      // As if a token of weight 1 and value 0 had passed before all others.
+      for_each_query([&](int64_t query, int64_t /*row*/, int64_t head) {
+        with_elements(args_.sinks, [&](const auto* sinks) {
+          scratch_.state[static_cast<size_t>(query)] = {.highest = to_float(sinks[head]), .sum = 1};
+        });
+      });
+    }
     const int64_t end = first_position_ + rows_.size();  // of the tokens that any of the rows sees
     for (int64_t begin = first_seen(first_position_) / kTokenBlock * kTokenBlock; begin < end;
          begin += kTokenBlock) {

@@ -101,12 +101,19 @@ void silu(const TensorView& matrix) {
 
 void silu_mul(const SiluMulArgs& args) {
   const auto inter = static_cast<size_t>(args.gate.shape[1]);
+  const Floats d;
+  const V one = hn::Set(d, 1.0f), alpha = hn::Set(d, args.gating.alpha);
+  const V limit = hn::Set(d, args.gating.limit), shift = hn::Set(d, args.gating.up_shift);
+  const auto at_most = [&](V x) HWY_ATTR { return hn::IfThenElse(hn::Gt(x, limit), limit, x); };  // keeps NaN
   for (int64_t row = 0; row < args.gate.shape[0]; ++row) {
     const float* gate = row_of<float>(args.gate, row);
     const float* up = row_of<float>(args.up, row);
     float* out = row_of<float>(args.out, row);
     for_each_vector(inter, [&](size_t i, size_t n) HWY_ATTR {
-      store_up_to(hn::Mul(silu_of(load_up_to(gate + i, n)), load_up_to(up + i, n)), out + i, n);
+      const V g = at_most(load_up_to(gate + i, n));
+      const V u = hn::Neg(at_most(hn::Neg(at_most(load_up_to(up + i, n)))));
+      const V gated = hn::Div(g, hn::Add(one, exp_of(hn::Neg(hn::Mul(alpha, g)))));
+      store_up_to(hn::Mul(gated, hn::Add(u, shift)), out + i, n);
     });
   }
 }
