@@ -22,7 +22,7 @@ void refuse_other_maths(ConfigReader& reader) {
   for (const auto& [key, neutral] : kNeutral)
     if (const double value = reader.number_or(key, neutral, -kMost, kMost); value != neutral)
       reader.refuse(key, fmt::format("{} is not handled", value));
-  for (const char* key : {"mlp_bias", "use_parallel_residual", "attn_output_gate", "is_encoder_decoder"})
+  for (const char* key : {"mlp_bias", "use_parallel_residual", "is_encoder_decoder"})
     if (reader.flag_or(key, false)) reader.refuse(key, "true is not handled");
 }
 
@@ -44,6 +44,8 @@ DecoderConfig read_decoder(ConfigReader& reader, const DecoderDefaults& defaults
   config.layers.assign(static_cast<size_t>(config.num_layers), planning::ModelShape::Ffn::kDense);
   reader.require("hidden_act", reader.text_or("hidden_act", "silu"), {"silu"});
   refuse_other_maths(reader);
+  if (defaults.output_gate == DecoderDefaults::OutputGate::kNone && reader.flag_or("attn_output_gate", false))
+    reader.refuse("attn_output_gate", "true is not handled");
   config.num_mtp_layers = static_cast<int>(reader.integer_or("num_nextn_predict_layers", 0, 0, 64));
   config.quantization = read_quantization(reader);
   return config;

@@ -28,6 +28,10 @@ struct DecoderDefaults {
     kRequired,
     kMayBeAbsent,  // intermediate_size, of a model whose layers may all have experts
   } dense_width = DenseWidth::kRequired;
+  enum class OutputGate : uint8_t {
+    kNone,  // attn_output_gate true is refused
+    kRead,  // the family's attention reads attn_output_gate itself
+  } output_gate = OutputGate::kNone;
 };
 
 // Sizes and head, with all layers dense and no experts. Refuses other activations.

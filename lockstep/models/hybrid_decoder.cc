@@ -116,7 +116,8 @@ GqaConfig read_gated_attention(ConfigReader& reader, const DecoderConfig& decode
 HybridDecoderConfig read_hybrid_decoder(ConfigReader& reader, std::string_view family) {
   HybridDecoderConfig config{
       .family = family,
-      .decoder = read_decoder(reader, {.dense_width = DecoderDefaults::DenseWidth::kMayBeAbsent})};
+      .decoder = read_decoder(reader, {.dense_width = DecoderDefaults::DenseWidth::kMayBeAbsent,
+                                       .output_gate = DecoderDefaults::OutputGate::kRead})};
   DecoderConfig& decoder = config.decoder;
   decoder.norm_form = NormForm::kLessOne;
   config.attention = read_gated_attention(reader, decoder);

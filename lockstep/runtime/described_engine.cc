@@ -97,7 +97,7 @@ CacheBytes most_cache_bytes(const DescribedEngine& described, CacheType type) {
 Result<int64_t> affordable_tokens(const EngineConfig& config, const DescribedEngine& described) {
   const planning::Configuration& configuration = described.planned.configuration;
   auto facts = kernels::device_facts(config.device);
-  if (!facts) return facts.error();
+  if (!facts) return kMostCachedTokens;  // described.device says so
   // What a container may use of the host's memory is less than there is.
   if (config.device == Device::kCpu)
     facts->memory_bytes = {static_cast<double>(machine_facts().usable_memory_bytes())};
@@ -142,6 +142,11 @@ Result<int64_t> pages_per_replica(const EngineConfig& config, const DescribedEng
                                 : fmt::format("those fit into --mem-fraction-static {} of the memory",
                                               config.mem_fraction_static));
   return std::max<int64_t>(1, (tokens + config.page_size - 1) / config.page_size);
+}
+
+Status check_device(Device device, int num_ranks) {
+  if (const auto facts = kernels::device_facts(device); !facts) return facts.error();
+  return kernels::check_ranks(device, num_ranks);
 }
 
 Result<SchedulerLimits> limits_of(const EngineConfig& config, const DescribedEngine& described) {
@@ -210,9 +215,7 @@ Result<DescribedEngine> describe_engine(const EngineConfig& config, models::Chec
       .notes = std::move(checkpoint.notes)};
   for (const std::string& note : described.description->notes()) described.notes.push_back(note);
   described.cache_bytes = most_cache_bytes(described, config.cache_type);
-  if (const Status status = kernels::check_ranks(config.device, described.planned.plans.grid.num_ranks());
-      !status)
-    return status.error();
+  described.device = check_device(config.device, described.planned.plans.grid.num_ranks());
   auto limits = limits_of(config, described);
   if (!limits) return limits.error();
   described.limits = *limits;

@@ -17,7 +17,10 @@ struct DescribedEngine {
   PlannedEngine planned;
   std::shared_ptr<const models::ModelDescription> description;
   SchedulerLimits limits;
-  CacheBytes cache_bytes;          // of the rank that caches most
+  CacheBytes cache_bytes;  // of the rank that caches most
+  // Why the ranks cannot compute here; then the memory is not known either and limits only what was asked
+  // for.
+  Status device = Done{};
   std::vector<std::string> notes;  // what a user should know, though nothing is refused
 };
 

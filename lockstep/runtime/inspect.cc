@@ -111,6 +111,7 @@ class Doctor {
     description_ = checkpoint->description;
     const auto described = describe_engine(config_, *std::move(checkpoint));
     if (!described) return fault(described.error());
+    if (!described->device) return fault(described->device.error());
     for (const std::string& note : described->notes) found_.notes.push_back(note);
     if (const Status proof =
             planning::prove(described->planned.plans, described->planned.configuration.capacity);

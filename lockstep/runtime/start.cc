@@ -137,6 +137,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   };
   auto described = describe_engine(config);
   if (!described) return described.error();
+  if (!described->device) return described->device.error();
   PlannedEngine& planned = described->planned;
   say(fmt::format("planned {} ranks in {} replicas, plan {:016x}", planned.plans.grid.num_ranks(),
                   planned.plans.grid.num_replicas(), planning::hash_of(planned.plans)));
