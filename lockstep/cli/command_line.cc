@@ -382,16 +382,16 @@ struct CommandLine {
                    "Rows of each replica: adds what every rank does in a step of so many")
         ->delimiter(',')
         ->check(CLI::Range(0, 1 << 20));
-    sub.add_option("--phase", plan.values.phase, "With --rows: decode or prefill")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, planning::Phase>{
-            {"decode", planning::Phase::kDecode}, {"prefill", planning::Phase::kPrefill}}));
+    add_choice(sub, "--phase", plan.values.phase, "With --rows: what the step does",
+               Choices<planning::Phase>{{"decode", planning::Phase::kDecode},
+                                        {"prefill", planning::Phase::kPrefill}});
     sub.add_option("--html", plan.values.html_file, "Write a page for people to this file");
     sub.add_flag_function(
         "--suggest", [this](int64_t) { plan.values.task = PlanCommand::Task::kSuggest; },
         "Rank configurations for the model's config.json on --machine");
-    sub.add_option("--objective", plan.values.objective, "With --suggest: throughput or latency")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, planning::Objective>{
-            {"throughput", planning::Objective::kThroughput}, {"latency", planning::Objective::kLatency}}));
+    add_choice(sub, "--objective", plan.values.objective, "With --suggest: what to rank by",
+               Choices<planning::Objective>{{"throughput", planning::Objective::kThroughput},
+                                            {"latency", planning::Objective::kLatency}});
     sub.add_option("--context", plan.values.context, "With --suggest: cached tokens of a request")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 24));

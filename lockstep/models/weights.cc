@@ -95,15 +95,17 @@ Rows rows_of(const WeightView& view) {
 
 Rows scale_rows_of(const WeightView& view) {
   if (view.scales == nullptr || view.num_rows == 0) return {};
-  using enum QuantScheme::Scale;
-  const size_t size = view.scheme.scale == kF32                                 ? 4
-                      : view.scheme.scale == kBF16 || view.scheme.scale == kF16 ? 2
-                                                                                : 1;
+  const auto size = static_cast<size_t>(bytes_of(view.scheme.scale));
   const int64_t first = view.first_row / view.scheme.block_rows;
   const int64_t last = (view.first_row + view.num_rows - 1) / view.scheme.block_rows;
-  const size_t bytes = static_cast<size_t>(view.scale_stride) * size;
-  return {static_cast<const std::byte*>(view.scales) + static_cast<size_t>(first) * bytes, last - first + 1,
-          bytes, bytes};
+  // Where rows alternate, those between belong to another view.
+  const int64_t blocks =
+      view.block_of_col != nullptr
+          ? view.scale_stride
+          : (view.first_col + view.num_cols + view.scheme.block_cols - 1) / view.scheme.block_cols;
+  const size_t stride = static_cast<size_t>(view.scale_stride) * size;
+  return {static_cast<const std::byte*>(view.scales) + static_cast<size_t>(first) * stride, last - first + 1,
+          static_cast<size_t>(blocks) * size, stride};
 }
 
 float number(const TensorView& vector, int64_t at) {
@@ -276,6 +278,7 @@ TensorView WeightReader::transpose(const TensorView& whole, const Every& pick) {
 std::vector<WeightView> WeightReader::transposed(const std::string& name, int64_t count, int64_t rows,
                                                  int64_t cols, Range keep_some, Range inputs,
                                                  const Every& pick) {
+  if (encode_as_) report(fmt::format("{} stores its inputs first: --quantization does not reach it", name));
   const TensorView whole = take_plain(name, {count, rows, cols});
   std::vector<WeightView> parts;
   if (whole.data == nullptr || inspects()) return parts;

@@ -27,6 +27,8 @@ ModelInfo model_info(const EngineConfig& config, const models::CheckpointInfo& c
                  .vocab = checkpoint.description->shape().vocab,
                  .context_length = checkpoint.description->context_length(),
                  .eos_token_ids = checkpoint.eos_token_ids};
+  // A note says which of them the vocabulary lacks: no token that is drawn can be one.
+  std::erase_if(info.eos_token_ids, [&](int32_t id) { return id < 0 || id >= info.vocab; });
   info.default_sampling = {.temperature = sampling.temperature,
                            .top_k = sampling.top_k,
                            .top_p = sampling.top_p,

@@ -142,6 +142,7 @@ class Doctor {
     models::WeightSource source(*checkpoint);
     source.purpose = models::WeightSource::Purpose::kInspect;
     source.left_aside = &found_.notes;
+    source.encode_as = config_.quantization;
     if (const auto model = description_->load(source, {}); !model) fault(model.error());
   }
 

@@ -134,15 +134,30 @@ void StepLoop::take_scores(OpenRequest& request, std::span<RowResult> results) {
   request.scores.last_logits = std::move(results.back().last_logits);
 }
 
+namespace {
+
+// Why the output may not go on with the token; empty where it may. What a constraint throws is its request's
+// own fault.
+std::string complaint_of(const DrawState& draw, int32_t id) {
+  if (!draw.constraint) return {};
+  try {
+    if (draw.constraint->accept(id)) return {};
+  } catch (const std::exception& failure) {
+    return fmt::format("the constraint of the output failed: {}", failure.what());
+  }
+  return fmt::format("the constraint of the output does not allow token {} as number {}", id,
+                     draw.num_output);
+}
+
+}  // namespace
+
 void StepLoop::take_token(OpenRequest& request, OutputToken token, Event event) {
   DrawState& draw = request.draw;
   const int32_t id = token.token_id;
   const bool is_ending =
       std::find(draw.ending_ids.begin(), draw.ending_ids.end(), id) != draw.ending_ids.end();
-  if (draw.constraint && !draw.constraint->accept(id))
-    return finish(request, FinishReason::kError,
-                  {.error = fmt::format("the constraint of the output does not allow token {} as number {}",
-                                        id, draw.num_output)});
+  if (const std::string complaint = complaint_of(draw, id); !complaint.empty())
+    return finish(request, FinishReason::kError, {.error = complaint});
   if (is_ending) {
     if (!draw.constraint) LOCKSTEP_CHECK_GE(draw.num_output, draw.min_new_tokens);  // barred until then
     event.stop_token_id = id;

@@ -73,6 +73,22 @@ std::string_view name_of(Element element) {
   return "?";
 }
 
+int64_t bytes_of(QuantScheme::Scale scale) {
+  switch (scale) {
+    case QuantScheme::Scale::kNone:
+      return 0;
+    case QuantScheme::Scale::kF32:
+      return 4;
+    case QuantScheme::Scale::kBF16:
+    case QuantScheme::Scale::kF16:
+      return 2;
+    case QuantScheme::Scale::kE4M3:
+    case QuantScheme::Scale::kE8M0:
+      return 1;
+  }
+  return 0;
+}
+
 WeightView WeightView::row_range(int64_t begin, int64_t count) const {
   LOCKSTEP_CHECK(begin >= 0 && count >= 0 && begin <= num_rows && count <= num_rows - begin,
                  "rows {} + {} of {}", begin, count, num_rows);
@@ -90,6 +106,20 @@ WeightView WeightView::col_range(int64_t begin, int64_t count) const {
   WeightView part = *this;
   part.num_cols = count;
   part.first_col += begin;
+  return part;
+}
+
+WeightView WeightView::every_second_row(int64_t first) const {
+  LOCKSTEP_CHECK(is_coded() && first_row == 0 && zeros == nullptr,
+                 "a part of a matrix, or one with zero points");
+  LOCKSTEP_CHECK_EQ(scheme.block_rows, 1);
+  LOCKSTEP_CHECK_EQ(num_rows % 2, 0);
+  WeightView part = *this;
+  part.codes += first * row_bytes;
+  part.scales = static_cast<const std::byte*>(scales) + first * scale_stride * bytes_of(scheme.scale);
+  part.row_bytes *= 2;
+  part.scale_stride *= 2;
+  part.num_rows /= 2;
   return part;
 }
 

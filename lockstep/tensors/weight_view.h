@@ -21,6 +21,7 @@ struct QuantScheme {
 };
 int bits_of(QuantScheme::Element element);
 std::string_view name_of(QuantScheme::Element element);  // "e4m3", …
+int64_t bytes_of(QuantScheme::Scale scale);
 
 // number(row, col) = (code - zero) · scale of the block · factor
 struct WeightView {
@@ -49,6 +50,8 @@ struct WeightView {
 
   WeightView row_range(int64_t begin, int64_t count) const;
   WeightView col_range(int64_t begin, int64_t count) const;
+  // Of a whole coded matrix with a factor a row, the even rows (first 0) or the odd ones (1).
+  WeightView every_second_row(int64_t first) const;
 
   // Of a coded view, without `factor`. Both coordinates are this view's.
   float scale_at(int64_t row, int64_t col) const;

@@ -295,6 +295,57 @@ def check_layouts(report, binary, repository, work):
     check_same(report, binary, "AWQ", folder, score(binary, plain, "--tp-size 1", ids), ids)
 
 
+def mxfp4_of_columns(columns):
+    """Codes and factors of rows of numbers: the factor brings a block's largest number to 4..8, as OCP's MX has it."""
+    codes, factors = bytearray(), bytearray()
+    for column in columns:
+        for begin in range(0, len(column), 32):
+            block = column[begin:begin + 32]
+            largest = max(abs(x) for x in block)
+            exponent = math.floor(math.log2(largest)) - 2 if largest > 0 else -127
+            nearest = [min(range(16), key=lambda code: abs(files.E2M1[code] - x / 2.0**exponent)) for x in block]
+            codes += bytes(low | high << 4 for low, high in zip(nearest[::2], nearest[1::2]))
+            factors.append(exponent + 127)
+    return bytes(codes), bytes(factors)
+
+
+def gpt_oss_forms(tensors):
+    """The experts as gpt-oss publishes them, outputs first with blocks along the inputs; and the numbers that those are."""
+    packed, plain = {}, {}
+    for name, (dtype, shape, data) in tensors.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            packed[name] = (dtype, shape, data)
+            plain[name] = ("F32", shape, files.numbers(dtype, data).tobytes())
+            continue
+        experts, inputs, outputs = shape
+        whole, rounded = files.numbers(dtype, data), array.array("f")
+        codes, factors = bytearray(), bytearray()
+        for expert in range(experts):
+            matrix = whole[expert * inputs * outputs:(expert + 1) * inputs * outputs]
+            of_expert, factors_of = mxfp4_of_columns([matrix[column::outputs] for column in range(outputs)])
+            codes, factors = codes + of_expert, factors + factors_of
+            decoded = files.decode(of_expert, outputs, inputs, 2, files.E2M1_PAIRS, 1, 32, [2.0**(byte - 127) for byte in factors_of])
+            rounded += transposed(decoded, outputs, inputs)
+        packed[name + "_blocks"] = ("U8", [experts, outputs, inputs // 32, 16], bytes(codes))
+        packed[name + "_scales"] = ("U8", [experts, outputs, inputs // 32], bytes(factors))
+        plain[name] = ("F32", shape, rounded.tobytes())
+    return packed, plain
+
+
+def check_gpt_oss(report, binary, repository, work):
+    source = f"{repository}/tests/golden/gpt-oss"
+    with open(f"{source}/golden.json") as file:
+        ids = json.load(file)[0]["input_ids"]
+    packed, plain = gpt_oss_forms(tensors_of(source))
+    whole = copy_with(source, f"{work}/plain", plain, None)
+    folder = copy_with(source, f"{work}/packed", packed, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    want = score(binary, whole, "--tp-size 1", ids)
+    for flags in ("--tp-size 1", "--tp-size 2 --ep-size 2", "--tp-size 3", "--tp-size 8"):
+        off = distance(score(binary, folder, flags, ids), want)
+        print(f"{'ok  ' if off <= TOLERANCE else 'FAIL'} gpt-oss as published: logits within {off:.1e} of the numbers', {flags}")
+        report.check(f"gpt-oss as published {flags}", [f"a logit is off by {off}"] if not off <= TOLERANCE else [])
+
+
 # ---- what is refused -----------------------------------------------------------------------------------------------------------
 
 
@@ -351,6 +402,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         os.mkdir(f"{work}/layouts")
         check_layouts(report, binary, repository, f"{work}/layouts")
+        os.mkdir(f"{work}/gpt-oss")
+        check_gpt_oss(report, binary, repository, f"{work}/gpt-oss")
         check_refusals(report, binary, repository, work)
         for model, golden in [] if os.environ.get("LOCKSTEP_QUANTIZED_BRIEF") else TUTORS:
             os.mkdir(f"{work}/tutor")

@@ -279,6 +279,43 @@ TEST(EngineLoop, AFaultEndsItsRequestAndNoOther) {
   EXPECT_TRUE(engine.health().serving);
 }
 
+// Throws at its n-th call of allow() or of accept().
+class BrokenConstraint : public TokenConstraint {
+ public:
+  enum class Breaks { kAllow, kAccept };
+  BrokenConstraint(Breaks breaks, int calls) : breaks_(breaks), calls_(calls) {}
+  void allow(std::span<uint32_t> words) override {
+    if (breaks_ == Breaks::kAllow && --calls_ == 0) throw std::runtime_error("no such state");
+    std::fill(words.begin(), words.end(), ~uint32_t{0});
+  }
+  bool accept(int32_t /*token_id*/) override {
+    if (breaks_ == Breaks::kAccept && --calls_ == 0) throw std::bad_alloc();
+    return true;
+  }
+
+ private:
+  const Breaks breaks_;
+  int calls_;
+};
+
+TEST(EngineLoop, AConstraintThatThrowsEndsItsRequestAndNoOther) {
+  ScriptedEngine scripted;
+  Engine& engine = scripted.start();
+  Request asks = short_request(20), accepts = short_request(20);
+  asks.ignore_eos = accepts.ignore_eos = false;
+  asks.constraint = std::make_shared<BrokenConstraint>(BrokenConstraint::Breaks::kAllow, 3);
+  accepts.constraint = std::make_shared<BrokenConstraint>(BrokenConstraint::Breaks::kAccept, 2);
+  const Reply asking = submit(engine, asks), accepting = submit(engine, accepts),
+              sound = submit(engine, short_request(20));
+  EXPECT_EQ(asking.wait().finish, FinishReason::kError);
+  EXPECT_EQ(asking.now().error, "the constraint of the output failed: no such state");
+  EXPECT_EQ(asking.now().tokens.size(), 2U);
+  EXPECT_EQ(accepting.wait().finish, FinishReason::kError);
+  EXPECT_EQ(accepting.now().tokens.size(), 1U);
+  EXPECT_EQ(sound.wait().finish, FinishReason::kLength);
+  EXPECT_TRUE(engine.health().serving);
+}
+
 // contract: request.one-final-event
 // contract: engine.fails-as-a-whole
 TEST(EngineLoop, AnExecutorThatFailsEndsAllRequestsWithTheReason) {

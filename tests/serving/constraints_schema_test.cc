@@ -87,6 +87,8 @@ TEST(SchemaCheck, FollowsReferencesOfTheRoot) {
   EXPECT_EQ(refusal(R"({"$ref":"#/$defs/absent"})"),
             "'s.$ref' is \"#/$defs/absent\": it must be \"#\" or name an entry of the root's $defs");
   EXPECT_NE(refusal(R"({"$ref":"https://example.org/schema"})"), "");
+  for (const char* deeper : {"#/$defs/a/enum/", "#/$defs/a/enum/99999999999999999999", "#/$defs/", "#/$defs"})
+    EXPECT_NE(refusal(R"({"$defs":{"a":{"enum":[1]}},"$ref":")" + std::string(deeper) + "\"}"), "") << deeper;
 }
 
 TEST(SchemaCheck, AReferenceMustConsumeSomething) {
@@ -187,6 +189,8 @@ TEST(RegexCheck, NamesWhatIsReadOtherwise) {
   EXPECT_EQ(said("(?=a)"),
             "'regex' holds a group that is neither plain nor (?: at byte 0, which is not supported");
   EXPECT_EQ(said("(a)\\1"), "'regex' holds this escape at byte 4, which is not supported");
+  for (const char* other : {"[\\^a]{2}", "\\x{41}", "\\ud83d\\ude00"}) EXPECT_NE(said(other), "") << other;
+  EXPECT_EQ(said("[a\\^]\\x41\\ud7ff"), "");
   EXPECT_EQ(said("\\bx"), "'regex' holds this escape at byte 1, which is not supported");
   EXPECT_EQ(said("a{1,5000}"), "'regex' holds a count above 4096 at byte 1, which is not supported");
   EXPECT_EQ(said("[a"), "'regex' holds a class without its ] at byte 2, which is not supported");

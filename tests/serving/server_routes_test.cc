@@ -69,6 +69,7 @@ TEST(Routes, RequestsThatWereGivenUpAreNotWorkedFor) {
     for (const auto& [body, connected] : {std::pair{"1", true}, {"2", false}, {"3", false}, {"4", true}})
       router.handle({.method = "POST", .target = "/abacus", .body = body},
                     std::make_shared<Client>(connected));
+    workers.stop();  // what waits is worked through while its routes are there
   }
   EXPECT_EQ(worked_for, (std::vector<std::string>{"1", "4"}));
 }

@@ -99,19 +99,39 @@ void read_together(WeightReader& reader, const std::string& prefix, const MoeCon
     weights.down.push_back(reader.keep(down.col_range(keep.begin, keep.size())));
 }
 
-// gate_up_proj [num_experts, hidden, 2 * width], down_proj [num_experts, width, hidden], and biases.
-void read_interleaved(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
-                      Shard shard, MoeWeights& weights) {
+// gpt-oss: rows of gate and up alternate. As plain numbers the matrices store inputs first, as codes outputs.
+void read_interleaved_numbers(WeightReader& reader, const std::string& both, const std::string& down,
+                              const MoeConfig& config, Range local, Range keep, MoeWeights& weights) {
   const int64_t width = config.expert_width, experts = config.num_experts, hidden = config.hidden;
-  const Range keep = shard.of(width), inputs{0, hidden};
+  const Range inputs{0, hidden};
   const Every gate{2 * keep.begin, 2, keep.size()}, up{2 * keep.begin + 1, 2, keep.size()};
-  const std::string both = prefix + "experts.gate_up_proj", down = prefix + "experts.down_proj";
   weights.gate = reader.transposed(both, experts, hidden, 2 * width, local, inputs, gate);
   weights.up = reader.transposed(both, experts, hidden, 2 * width, local, inputs, up);
   weights.down = reader.transposed(down, experts, width, hidden, local, keep, {0, 1, hidden});
-  weights.gate_bias = reader.vectors(both + "_bias", experts, 2 * width, local, gate);
-  weights.up_bias = reader.vectors(both + "_bias", experts, 2 * width, local, up);
-  weights.down_bias = reader.vectors(down + "_bias", experts, hidden, local, {0, 1, hidden});
+}
+
+void read_interleaved_codes(WeightReader& reader, const std::string& both, const std::string& down,
+                            const MoeConfig& config, Range local, Range keep, MoeWeights& weights) {
+  const int64_t width = config.expert_width, experts = config.num_experts, hidden = config.hidden;
+  for (const WeightView& rows : reader.weights(both, experts, 2 * width, hidden, local)) {
+    weights.gate.push_back(reader.keep(rows.every_second_row(0).row_range(keep.begin, keep.size())));
+    weights.up.push_back(reader.keep(rows.every_second_row(1).row_range(keep.begin, keep.size())));
+  }
+  for (const WeightView& rows : reader.weights(down, experts, hidden, width, local))
+    weights.down.push_back(reader.keep(rows.col_range(keep.begin, keep.size())));
+}
+
+void read_interleaved(WeightReader& reader, const std::string& prefix, const MoeConfig& config, Range local,
+                      Shard shard, MoeWeights& weights) {
+  const Range keep = shard.of(config.expert_width);
+  const std::string both = prefix + "experts.gate_up_proj", down = prefix + "experts.down_proj";
+  const auto read_matrices = reader.has(both + "_blocks") ? read_interleaved_codes : read_interleaved_numbers;
+  read_matrices(reader, both, down, config, local, keep, weights);
+  const Every gate{2 * keep.begin, 2, keep.size()}, up{2 * keep.begin + 1, 2, keep.size()};
+  const int64_t experts = config.num_experts;
+  weights.gate_bias = reader.vectors(both + "_bias", experts, 2 * config.expert_width, local, gate);
+  weights.up_bias = reader.vectors(both + "_bias", experts, 2 * config.expert_width, local, up);
+  weights.down_bias = reader.vectors(down + "_bias", experts, config.hidden, local, {0, 1, config.hidden});
   // Of the shards of an expert's width one alone owes it.
   if (shard.index != 0) weights.down_bias.assign(weights.down_bias.size(), {});
 }

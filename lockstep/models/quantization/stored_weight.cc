@@ -347,6 +347,8 @@ std::vector<WeightView> read_stored_weights(WeightReader& reader, const QuantCon
   if (reader.has(stored.name + "_blocks")) {
     if (config.method == Method::kNone)
       reader.report(fmt::format("{} is quantized and config.json has no quantization_config", stored.name));
+    if (reader.encode_as())
+      reader.report(fmt::format("{} is quantized already: leave out --quantization", stored.name));
     parts = read_mxfp4_blocks(reader, stored);
   } else {
     const std::string name = reader.has(stored.name) ? stored.name : stored.name + ".weight";

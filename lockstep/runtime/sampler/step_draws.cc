@@ -1,11 +1,23 @@
 #include "lockstep/runtime/sampler/step_draws.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "lockstep/runtime/sampler/sampler.h"
 #include "lockstep/runtime/scheduler/sequence.h"
 
 namespace lockstep::runtime {
+namespace {
+
+constexpr double kMostConstraintSeconds = 0.5;
+
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+}  // namespace
 
 StepDraws::StepDraws(const StepInput& input, const Vocabulary& vocabulary, const FindState& find_state)
     : input_(input), vocabulary_(vocabulary) {
@@ -79,7 +91,19 @@ RowResult StepDraws::draw(const WantedRow& wanted, std::span<float> logits) cons
   std::vector<uint32_t> allowed;
   if (state.constraint) {
     allowed.resize((logits.size() + 31) / 32);
-    state.constraint->allow(allowed);
+    try {
+      const double begin = thread_cpu_seconds();
+      state.constraint->allow(allowed);
+      // All requests of the step wait for it, and an ambiguous grammar takes longer with every token.
+      if (const double took = thread_cpu_seconds() - begin; took > kMostConstraintSeconds) {
+        result.fault = fmt::format("the constraint of the output took {:.1f} s for one token, more than {} s",
+                                   took, kMostConstraintSeconds);
+        return result;
+      }
+    } catch (const std::exception& failure) {  // the request's own, and no other's
+      result.fault = fmt::format("the constraint of the output failed: {}", failure.what());
+      return result;
+    }
   }
   Result<OutputToken> drawn = draw_token({.logits = logits,
                                           .params = state.params,

@@ -17,6 +17,7 @@ namespace lockstep::serving::constraints {
 namespace {
 
 constexpr size_t kMaxFormBytes = size_t{256} << 10;
+constexpr size_t kMaxGrammarBytes = size_t{8} << 10;
 constexpr int64_t kMaxCacheBytes = int64_t{256} << 20;
 constexpr size_t kMaxComplaintBytes = 300;
 constexpr int kMaxNewlines = 3;  // tokens of line feeds between an opening and what it opens
@@ -183,11 +184,17 @@ struct GrammarCompiler::Impl {
   }
 };
 
+// Their bits are set in masks of the vocabulary's size.
+static std::vector<int32_t> within(int vocab, std::vector<int32_t> ids) {
+  std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= vocab; });
+  return ids;
+}
+
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, const runtime::ModelInfo& model,
                                  std::vector<int32_t> markers)
     : impl_(new Impl{.tokenizer = tokenizer,
                      .vocab = model.vocab,
-                     .eos_ids = model.eos_token_ids,
+                     .eos_ids = within(model.vocab, model.eos_token_ids),
                      .markers = std::move(markers),
                      .line_feed_ids = {},
                      .control_ids = {},
@@ -198,9 +205,11 @@ GrammarCompiler::~GrammarCompiler() = default;
 bool GrammarCompiler::is_available() { return true; }
 
 Result<CompiledForm> GrammarCompiler::compile(const OutputForm& form) const {
-  if (form.text.size() > kMaxFormBytes)
+  // A grammar of a client's own rules can be of any kind, and takes the longest to compile.
+  const size_t limit = form.kind == OutputForm::Kind::kGrammar ? kMaxGrammarBytes : kMaxFormBytes;
+  if (form.text.size() > limit)
     return invalid_argument(form.field, "'{}' has {} bytes, more than the limit of {}", form.field,
-                            form.text.size(), kMaxFormBytes);
+                            form.text.size(), limit);
   if (impl_->eos_ids.empty())
     return invalid_argument(form.field, "'{}' needs an end-of-sequence token; the model has 0", form.field);
   if (form.kind == OutputForm::Kind::kRegex)

@@ -61,6 +61,14 @@ class RegexCheck {
   Status escape() {
     if (++at_ == pattern_.size()) return refuse("a backslash at the end");
     if (kEscapes.find(pattern_[at_]) == std::string_view::npos) return refuse("this escape");
+    const std::string_view rest = pattern_.substr(at_);
+    // What the library reads as something else.
+    if (in_class_ && at_ == class_begin_ + 1 && rest.starts_with('^'))
+      return refuse("\\^ at the start of a class (put it behind another character)");
+    if (rest.starts_with("x{")) return refuse("\\x{ (write two digits)");
+    if (rest.size() > 2 && rest[0] == 'u' && (rest[1] == 'd' || rest[1] == 'D') &&
+        std::string_view("89abcdefABCDEF").find(rest[2]) != std::string_view::npos)
+      return refuse("half of a character beyond 16 bits (write the character itself)");
     return Done{};
   }
 

@@ -126,38 +126,51 @@ class Checker {
     const Json& reference = schema["$ref"];
     if (!reference.is_string()) return void(refuse(path + ".$ref", "must be text"));
     const auto& text = reference.get_ref<const std::string&>();
-    const bool is_pointer = text == "#" || text.starts_with("#/$defs/") || text.starts_with("#/definitions/");
-    const bool is_plain = text.find_first_of("~%") == std::string::npos;
-    if (!is_pointer || !is_plain || (text != "#" && !root_.contains(Json::json_pointer(text.substr(1)))))
+    if (target_of(text) == nullptr)
       return void(refuse(path + ".$ref",
                          fmt::format("is \"{}\": it must be \"#\" or name an entry of the root's $defs",
                                      text.substr(0, 100))));
-    std::set<std::string> open, seen;
-    if (leads_back(schema, open, seen))
+    std::set<std::string> open;
+    if (leads_back(schema, open))
       return void(refuse(path + ".$ref", "leads back to itself without a value in between"));
     out["$ref"] = text;
   }
 
+  // What "#", "#/$defs/NAME" and "#/definitions/NAME" name; null where there is nothing, or another path.
+  const Json* target_of(std::string_view text) const {
+    if (text == "#") return &root_;
+    for (const char* of : {"$defs", "definitions"}) {
+      const std::string prefix = fmt::format("#/{}/", of);
+      if (!text.starts_with(prefix)) continue;
+      const std::string_view name = text.substr(prefix.size());
+      const auto entries = root_.find(of);
+      if (name.find_first_of("/~%") != std::string_view::npos || entries == root_.end() ||
+          !entries->is_object())
+        return nullptr;
+      const auto entry = entries->find(name);
+      return entry == entries->end() ? nullptr : &*entry;
+    }
+    return nullptr;
+  }
+
   // Whether following references and choices, and nothing that a value consists of, comes to an open one
   // again. The references were checked, or are when their turn comes.
-  bool leads_back(const Json& schema, std::set<std::string>& open, std::set<std::string>& seen) const {
+  bool leads_back(const Json& schema, std::set<std::string>& open) {
     if (!schema.is_object()) return false;
     if (const auto found = schema.find("$ref"); found != schema.end() && found->is_string()) {
       const auto& text = found->get_ref<const std::string&>();
-      const bool is_root = text == "#";
-      const bool is_pointer = text.starts_with("#/") && text.find_first_of("~%") == std::string::npos;
-      if (!is_root && !(is_pointer && root_.contains(Json::json_pointer(text.substr(1))))) return false;
-      if (!seen.insert(text).second) return open.contains(text);
-      open.insert(text);
-      const bool found_itself =
-          leads_back(is_root ? root_ : root_[Json::json_pointer(text.substr(1))], open, seen);
+      const Json* target = target_of(text);
+      if (target == nullptr || ends_.contains(text)) return false;
+      if (!open.insert(text).second) return true;
+      const bool found_itself = leads_back(*target, open);
       open.erase(text);
+      if (!found_itself) ends_.insert(text);
       return found_itself;
     }
     for (const char* keyword : {"anyOf", "oneOf", "allOf"})
       if (const auto options = schema.find(keyword); options != schema.end() && options->is_array())
         for (const Json& option : *options)
-          if (leads_back(option, open, seen)) return true;
+          if (leads_back(option, open)) return true;
     return false;
   }
   void check_const(const Json& schema, const std::string& /*path*/, int /*depth*/, Json& out) {
@@ -357,6 +370,7 @@ class Checker {
   }
 
   const Json& root_;
+  std::set<std::string> ends_;  // references from which leads_back() came to an end
   const std::string& field_;
   Error error_;
 };

@@ -120,17 +120,19 @@ class NativeStream : public GenerationListener {
   NativeStream(ReplyContext context, std::vector<int64_t> prompt_tokens)
       : context_(std::move(context)),
         prompt_tokens_(std::move(prompt_tokens)),
-        texts_(prompt_tokens_.size()) {}
+        texts_(prompt_tokens_.size()),
+        num_tokens_(prompt_tokens_.size()) {}
 
   void started() override {
     context_.responder->start_stream(200, "text/event-stream; charset=utf-8",
                                      {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
     started_ = true;
   }
-  void on_deltas(int choice_idx, Deltas deltas,
-                 const std::vector<runtime::OutputToken>& /*tokens*/) override {
+  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
     for (const Delta& delta : deltas) texts_[static_cast<size_t>(choice_idx)] += delta.text.text();
-    write(choice_idx, 0, nullptr);
+    int& num_tokens = num_tokens_[static_cast<size_t>(choice_idx)];
+    num_tokens += static_cast<int>(tokens.size());
+    write(choice_idx, num_tokens, nullptr);
   }
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
     write(choice_idx, end.num_tokens, finish_json(end));
@@ -158,6 +160,7 @@ class NativeStream : public GenerationListener {
   ReplyContext context_;
   const std::vector<int64_t> prompt_tokens_;
   std::vector<std::string> texts_;
+  std::vector<int> num_tokens_;
   bool started_ = false;
 };
 

@@ -184,7 +184,7 @@ HWY_INLINE void matmul_tile(const Product<W>& p, ChainFrom start, size_t row, si
     }
   }
   const float* HWY_RESTRICT x = p.x + row * p.x_stride;
-  const W* HWY_RESTRICT w = p.w + out;
+  const W* HWY_RESTRICT w = p.inner > 0 ? p.w + out : p.w;  // of no rows there may be no memory
   for (size_t k = 0; k < p.inner; ++k, w += p.w_stride) {
     V weight[kVectors];
     for (size_t v = 0; v + 1 < kVectors; ++v) weight[v] = load(w + v * kLanes);
