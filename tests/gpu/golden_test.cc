@@ -187,8 +187,8 @@ INSTANTIATE_TEST_SUITE_P(Bf16CacheDense, GoldenOnGpu,
                          ::testing::Combine(::testing::Values(golden("llama"), golden("qwen3")),
                                             ::testing::ValuesIn(few(dense_configurations())),
                                             ::testing::Values(kRounded, kWhole), ::testing::Values(kBF16)),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           return name_of(info) + (std::get<2>(info.param) == kWhole ? "_whole" : "_rounded");
+                         [](const ::testing::TestParamInfo<Case>& of) {
+                           return name_of(of) + (std::get<2>(of.param) == kWhole ? "_whole" : "_rounded");
                          });
 
 }  // namespace
