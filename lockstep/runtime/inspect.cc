@@ -1,4 +1,5 @@
 #include "lockstep/runtime/inspect.h"
+#include "lockstep/planning/memory.h"
 
 #include <filesystem>
 
@@ -43,35 +44,20 @@ WeightFiles files_of(const Checkpoint& checkpoint) {
   return files;
 }
 
-double weight_bytes_per_rank(const DescribedEngine& described) {
-  const planning::ModelShape& shape = described.planned.shape;
-  const planning::RankGrid& grid = described.planned.plans.grid;
-  const double hidden = shape.hidden, vocabulary = hidden * shape.vocab;
-  const bool head_over_tp = described.planned.configuration.stages.head == planning::HeadSplit::kAttentionTp;
-  double parameters = vocabulary + vocabulary / grid.size(head_over_tp ? grid.attention_tp() : grid.all());
-  for (const planning::ModelShape::Ffn ffn : shape.layers) {
-    parameters += shape.attention_params / grid.size(grid.attention_tp());
-    if (ffn == planning::ModelShape::Ffn::kDense) {
-      parameters += 3 * hidden * shape.dense_inter / grid.size(grid.dense_tp());
-    } else {
-      parameters += 3 * hidden * shape.expert_inter * shape.num_experts / grid.num_ranks() +
-                    3 * hidden * shape.shared_inter / grid.num_ranks() + hidden * shape.num_experts;
-    }
-  }
-  return parameters * shape.bytes_per_weight;
-}
-
 Needs needs_of(const DescribedEngine& described) {
-  const planning::RankGrid& grid = described.planned.plans.grid;
+  const PlannedEngine& planned = described.planned;
+  const planning::RankGrid& grid = planned.plans.grid;
   const SchedulerLimits& limits = described.limits;
   Needs needs{.num_ranks = grid.num_ranks(),
               .num_replicas = grid.num_replicas(),
-              .weight_bytes_per_rank = weight_bytes_per_rank(described),
+              .weight_bytes_per_rank = planning::memory_of(planned.shape, grid, planned.configuration.stages,
+                                                           planned.configuration.capacity)
+                                           .weight_bytes,
               .cache_bytes_per_token = described.cache_bytes.per_token,
               .cache_bytes_per_sequence = described.cache_bytes.per_sequence,
               .cached_tokens = int64_t{limits.pages_per_replica} * limits.page_size,
               .max_running_requests = limits.max_running()};
-  const auto slots = static_cast<double>(described.planned.configuration.capacity.max_requests);
+  const auto slots = static_cast<double>(planned.configuration.capacity.max_requests);
   needs.cache_bytes =
       (static_cast<double>(needs.cached_tokens) * static_cast<double>(needs.cache_bytes_per_token) +
        slots * static_cast<double>(needs.cache_bytes_per_sequence)) *
@@ -134,10 +120,12 @@ class Doctor {
           "from disk again and again",
           static_cast<double>(found_.weights->bytes) / 1e9,
           static_cast<double>(machine_.usable_memory_bytes()) / 1e9));
-    if (found_.needs && found_.weights->num_elements > 0)  // the files know what a weight takes
+    if (found_.needs && found_.weights->num_elements > 0) {  // the files know what a weight takes
+      const planning::RankGrid alone = planning::RankGrid::make({}).value();
       found_.needs->weight_bytes_per_rank *=
           static_cast<double>(found_.weights->bytes) /
-          (static_cast<double>(found_.weights->num_elements) * found_.model->shape.bytes_per_weight);
+          planning::memory_of(found_.model->shape, alone, {}, {}).weight_bytes;
+    }
     if (description_ == nullptr) return;
     models::WeightSource source(*checkpoint);
     source.purpose = models::WeightSource::Purpose::kInspect;

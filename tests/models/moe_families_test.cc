@@ -2,9 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/base/file.h"
-#include "lockstep/models/registry.h"
-#include "tests/source_dir.h"
+#include "tests/models/golden_configs.h"
 
 namespace lockstep::models {
 namespace {
@@ -15,25 +13,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using enum planning::ModelShape::Ffn;
-
-std::string folder(const std::string& name) {
-  return std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/" + name;
-}
-
-Json config_of(const std::string& name) {
-  return parse_json(read_file(folder(name) + "/config.json").value()).value();
-}
-
-std::unique_ptr<const ModelDescription> described(const Json& config) {
-  auto description = describe_config(config);
-  if (!description) throw std::runtime_error(description.error().message);
-  return std::move(description).value();
-}
-
-std::string refusal(const Json& config) {
-  const auto description = describe_config(config);
-  return description ? "" : description.error().message;
-}
 
 constexpr const char* kFamilies[] = {"mixtral",     "qwen2-moe",        "gpt-oss",
                                      "deepseek-v2", "deepseek-v2-lite", "deepseek-v32"};
