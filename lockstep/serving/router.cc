@@ -85,7 +85,7 @@ void Router::handle(http::Request request, std::shared_ptr<http::Responder> resp
   if (route->access == Access::kNeedsKey && !has_key(request))
     return refuse(
         {.status = 401,
-         .message = request.header("Authorization").empty()
+         .message = given_key(request).empty()
                         ? "You did not provide an API key: send it in the header Authorization: Bearer KEY"
                         : "Incorrect API key provided",
          .code = "invalid_api_key"});
@@ -120,10 +120,15 @@ const Route* Router::find(const http::Request& request, std::string& allowed) co
 
 bool Router::has_key(const http::Request& request) const {
   if (api_keys_.empty()) return true;
-  const std::string_view given = bearer_token(request.header("Authorization"));
+  const std::string_view given = given_key(request);
   bool matched = false;
   for (const std::string& key : api_keys_) matched = equal_in_constant_time(given, key) || matched;
   return matched;
+}
+
+std::string_view given_key(const http::Request& request) {
+  const std::string_view bearer = bearer_token(request.header("Authorization"));
+  return bearer.empty() ? request.header("x-api-key") : bearer;
 }
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {

@@ -46,6 +46,9 @@ class Router {
   std::vector<Route> routes_;
 };
 
+// The key that a client sends: as "Authorization: Bearer KEY", or as Anthropic's clients do, in x-api-key.
+std::string_view given_key(const http::Request& request);
+
 // Takes the same time wherever the texts differ; only their lengths can be told from it.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 

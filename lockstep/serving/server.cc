@@ -8,6 +8,7 @@
 #include "lockstep/serving/http/http.h"
 #include "lockstep/serving/openai/api.h"
 #include "lockstep/serving/openai/api_error.h"
+#include "lockstep/serving/openai/responses.h"
 #include "lockstep/serving/router.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "lockstep/serving/status_pages.h"
@@ -47,6 +48,8 @@ class ApiServer::Impl {
         workers_(options.num_workers),
         api_({engine, *chat_, grammars_, metrics_, replies_.queue(), model_name_,
               static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine)}),
+        responses_(api_, options.api_keys.empty() ? openai::ResponsesApi::Owners::kEverybody
+                                                  : openai::ResponsesApi::Owners::kByKey),
         pages_(engine, metrics_, model_name_),
         router_(options.api_keys, workers_.queue(), options.max_waiting_requests, metrics_) {
     add_routes();
@@ -87,6 +90,12 @@ class ApiServer::Impl {
                  api(&openai::Api::chat_completions)});
     router_.add(
         {"POST", "/v1/completions", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::completions)});
+    router_.add({"POST", "/v1/responses", Access::kNeedsKey, RunsOn::kWorker,
+                 [this](const auto& request, const auto& to) { responses_.create(request, to); }});
+    router_.add({"GET", "/v1/responses/", Access::kNeedsKey, RunsOn::kIoThread,
+                 [this](const auto& request, const auto& to) { responses_.show(request, to); }});
+    router_.add({"DELETE", "/v1/responses/", Access::kNeedsKey, RunsOn::kIoThread,
+                 [this](const auto& request, const auto& to) { responses_.remove(request, to); }});
     router_.add({"POST", "/generate", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::generate)});
     router_.add(
         {"GET", "/get_server_info", Access::kNeedsKey, RunsOn::kIoThread,
@@ -123,6 +132,7 @@ class ApiServer::Impl {
   ServingMetrics metrics_;
   Workers replies_, workers_;
   const openai::Api api_;
+  const openai::ResponsesApi responses_;
   StatusPages pages_;
   Router router_;
   std::unique_ptr<http::Server> http_;

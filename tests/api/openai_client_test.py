@@ -10,7 +10,6 @@ ends as skipped (exit code 77).
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 import unittest
@@ -18,9 +17,9 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from client_venv import run_in_venv  # noqa: E402
 from lockstep_server import LockstepServer  # noqa: E402
 
-CLIENT = "openai==3.57.0"
 CALCULATOR = {"type": "function", "function": {
     "name": "calculator", "description": "Evaluates an arithmetic expression.",
     "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}}}
@@ -450,29 +449,8 @@ class Keys(unittest.TestCase):
             self.assertFalse([line for line in server.lines if "right" in line or "wrong" in line], "a key was logged")
 
 
-def python_with_client():
-    """The interpreter of a virtual environment that has the client, or None when PyPI cannot be reached."""
-    folder = f"{REPOSITORY}/build/api-venv"
-    python = f"{folder}/bin/python"
-    have = [python, "-c", f"from importlib.metadata import version; assert version('openai') == '{CLIENT.split('==')[1]}'; import openai"]
-    if os.path.exists(python) and subprocess.run(have, capture_output=True).returncode == 0:
-        return python
-    for step in ([sys.executable, "-m", "venv", "--clear", folder],
-                 [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", CLIENT]):
-        done = subprocess.run(step, capture_output=True, text=True)
-        if done.returncode != 0:
-            words = (done.stderr or done.stdout).strip()
-            print(f"skipped: {CLIENT} could not be installed from PyPI ({' '.join(step[1:3])} failed):\n{words}")
-            return None
-    return python
-
-
 if __name__ == "__main__":
     BINARY, REPOSITORY = sys.argv[1], os.path.abspath(sys.argv[2])
-    if "--in-venv" not in sys.argv:
-        interpreter = python_with_client()
-        if interpreter is None:
-            sys.exit(77)  # ctest's word for skipped
-        os.execv(interpreter, [interpreter, os.path.abspath(__file__), BINARY, REPOSITORY, "--in-venv"])
+    run_in_venv(REPOSITORY, __file__)
     import openai
     unittest.main(argv=sys.argv[:1])

@@ -9,6 +9,7 @@
 #include "lockstep/serving/chat.h"
 #include "lockstep/serving/openai/chat_request.h"
 #include "lockstep/serving/openai/completion_request.h"
+#include "lockstep/serving/openai/responses_request.h"
 #include "tests/source_dir.h"
 
 namespace {
@@ -31,19 +32,31 @@ void must_explain(const Error& error) {
   must(error.code == ErrorCode::kInvalidArgument);
 }
 
-void try_chat(const Json& body, const runtime::ModelInfo& info) {
-  const auto request = openai::read_chat_request(body, info);
-  if (!request) return must_explain(request.error());
-  const auto& options = request->options;
+void try_prompt(const openai::ChatRequest& request) {
+  const auto& options = request.options;
   must(options.num_choices >= 1 && options.num_choices <= openai::kMaxChoices);
   must(!options.max_tokens || *options.max_tokens >= 1);
   const auto chat = model().encode_chat(
-      {request->messages, request->tools.tools, request->template_kwargs, request->add_generation_prompt});
+      {request.messages, request.tools.tools, request.template_kwargs, request.add_generation_prompt});
   if (!chat) return must_explain(chat.error());
   for (const int32_t id : chat->ids) must(id >= 0 && id < model().tokenizer().size());
-  ReplyReader reader(model().tokenizer(), model().reply_options(*chat, request->tools.tools));
+  ReplyReader reader(model().tokenizer(), model().reply_options(*chat, request.tools.tools));
   for (const int32_t id : chat->ids) reader.push(id);
   reader.finish();
+}
+
+void try_chat(const Json& body, const runtime::ModelInfo& info) {
+  const auto request = openai::read_chat_request(body, info);
+  if (!request) return must_explain(request.error());
+  try_prompt(*request);
+}
+
+void try_responses(const Json& body, const runtime::ModelInfo& info) {
+  if (const auto previous = openai::previous_response(body); !previous) must_explain(previous.error());
+  const auto request = openai::read_responses_request(body, Json::array(), info);
+  if (!request) return must_explain(request.error());
+  must(request->items.is_array() && request->shown.is_object());
+  try_prompt(request->chat);
 }
 
 void try_completion(const Json& body, const runtime::ModelInfo& info) {
@@ -64,10 +77,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto body = parse_json({reinterpret_cast<const char*>(data) + 1, size - 1});
   if (!body) return 0;
   const runtime::ModelInfo info{.name = "m", .vocab = 1024, .context_length = 4096};
-  if (data[0] % 2 == 0) {
-    try_chat(*body, info);
-  } else {
-    try_completion(*body, info);
+  switch (data[0] % 3) {
+    case 0:
+      try_chat(*body, info);
+      break;
+    case 1:
+      try_completion(*body, info);
+      break;
+    default:
+      try_responses(*body, info);
   }
   return 0;
 }

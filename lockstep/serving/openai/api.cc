@@ -16,11 +16,13 @@ namespace {
 
 constexpr std::string_view kReplicaHeader = "X-Data-Parallel-Rank";
 constexpr std::string_view kModelsPath = "/v1/models/";
+constexpr std::string_view kResponsesPath = "/v1/responses/";
 
-Result<Json> read_body(const http::Request& request) {
-  auto body = parse_json(request.body);
-  if (!body) return invalid_argument("", "the request body cannot be read as JSON: {}", body.error().message);
-  return body;
+// The route of a path, so that no name in it becomes a name of a metric.
+std::string endpoint_of(const std::string& target) {
+  for (const std::string_view below : {kModelsPath, kResponsesPath})
+    if (target.starts_with(below)) return std::string(below);
+  return target;
 }
 
 // The attention replica that a caller asks for.
@@ -38,6 +40,12 @@ Result<std::optional<int>> read_replica(const http::Request& request, size_t num
 }
 
 }  // namespace
+
+Result<Json> read_body(const http::Request& request) {
+  auto body = parse_json(request.body);
+  if (!body) return invalid_argument("", "the request body cannot be read as JSON: {}", body.error().message);
+  return body;
+}
 
 void Api::chat_completions(const http::Request& request, const Responder& responder) const {
   refuse(request, *responder, start_chat(request, responder));
@@ -76,29 +84,42 @@ Api::Refusal Api::start_chat(const http::Request& request, const Responder& resp
   if (!body) return api_error(body.error());
   const auto chat = read_chat_request(*body, context_.engine.model());
   if (!chat) return api_error(chat.error());
-  if (auto refusal = check_model(chat->model)) return refusal;
+  return answer_chat(request, responder, *chat,
+                     {.id_prefix = "chatcmpl-", .prompt_field = "messages", .received = received},
+                     [&](ReplyContext context) {
+                       return chat->options.stream ? make_chat_stream(std::move(context))
+                                                   : make_chat_answer(std::move(context));
+                     });
+}
+
+Api::Refusal Api::answer_chat(const http::Request& request, const Responder& responder,
+                              const ChatRequest& chat, const ChatEnvelope& envelope,
+                              const MakeChatListener& make_listener) const {
+  if (auto refusal = check_model(chat.model)) return refusal;
   const auto replica = read_replica(request, context_.engine.stats().replicas.size());
   if (!replica) return api_error(replica.error());
-  const auto encoded = context_.chat.encode_chat(
-      {chat->messages, chat->tools.tools, chat->template_kwargs, chat->add_generation_prompt});
+  const auto encoded = encode(chat);
   if (!encoded) return api_error(encoded.error());
-  if (auto refusal = check_length(encoded->ids.size(), chat->options, "messages")) return refusal;
+  if (auto refusal = check_length(encoded->ids.size(), chat.options, envelope.prompt_field)) return refusal;
 
-  const auto constraint = constraint_of(*chat, *encoded);
+  const auto constraint = constraint_of(chat, *encoded);
   if (!constraint) return api_error(constraint.error());
-  ReplyOptions reply = context_.chat.reply_options(*encoded, chat->tools.tools);
-  reply.stop = chat->options.stop;
-  reply.min_tokens = chat->options.min_tokens;
-  reply.max_calls = chat->tools.one_call_at_most ? 1 : 0;
+  ReplyOptions reply = context_.chat.reply_options(*encoded, chat.tools.tools);
+  reply.stop = chat.options.stop;
+  reply.min_tokens = chat.options.min_tokens;
+  reply.max_calls = chat.tools.one_call_at_most ? 1 : 0;
   std::vector<ChoiceInput> choices;
-  for (int i = 0; i < chat->options.num_choices; ++i)
-    choices.push_back({engine_request(chat->options, encoded->ids, i, *replica, *constraint), reply});
-  ReplyContext context = reply_context("chatcmpl-", chat->options, responder);
+  for (int i = 0; i < chat.options.num_choices; ++i)
+    choices.push_back({engine_request(chat.options, encoded->ids, i, *replica, *constraint), reply});
+  ReplyContext context = reply_context(envelope.id_prefix, chat.options, responder);
   context.prompt_tokens = static_cast<int64_t>(encoded->ids.size());
-  auto listener =
-      chat->options.stream ? make_chat_stream(std::move(context)) : make_chat_answer(std::move(context));
-  start(request.target, responder, std::move(choices), std::move(listener), received);
+  start(request.target, responder, std::move(choices), make_listener(std::move(context)), envelope.received);
   return std::nullopt;
+}
+
+Result<EncodedChat> Api::encode(const ChatRequest& chat) const {
+  return context_.chat.encode_chat(
+      {chat.messages, chat.tools.tools, chat.template_kwargs, chat.add_generation_prompt});
 }
 
 Api::Refusal Api::start_completions(const http::Request& request, const Responder& responder) const {
@@ -180,8 +201,7 @@ Api::Refusal Api::answer_tokenize(const http::Request& request, http::Responder&
   } else {
     const auto chat = read_chat_prompt(*body);
     if (!chat) return api_error(chat.error());
-    const auto encoded = context_.chat.encode_chat(
-        {chat->messages, chat->tools.tools, chat->template_kwargs, chat->add_generation_prompt});
+    const auto encoded = encode(*chat);
     if (!encoded) return api_error(encoded.error());
     ids = encoded->ids;
   }
@@ -295,8 +315,7 @@ void Api::start(const std::string& endpoint, const Responder& responder, std::ve
 
 void Api::refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const {
   if (!error) return;
-  context_.metrics.count_refusal(
-      request.target.starts_with(kModelsPath) ? std::string(kModelsPath) : request.target, error->status);
+  context_.metrics.count_refusal(endpoint_of(request.target), error->status);
   responder.send(error_response(*error));
 }
 

@@ -38,9 +38,15 @@ struct ApiContext {
   std::string fingerprint;
 };
 
+// The body as JSON; the error is the client's.
+Result<Json> read_body(const http::Request& request);
+
 class Api {
  public:
   using Responder = std::shared_ptr<http::Responder>;
+  using Clock = std::chrono::steady_clock;
+  // What may go wrong before an answer has begun; nothing when the answer is on its way.
+  using Refusal = std::optional<ApiError>;
 
   // What the context refers to must outlive this.
   explicit Api(ApiContext context) : context_(std::move(context)) {}
@@ -53,11 +59,22 @@ class Api {
   void tokenize(const http::Request& request, const Responder& responder) const;
   void detokenize(const http::Request& request, const Responder& responder) const;
 
- private:
-  using Clock = std::chrono::steady_clock;
-  // What may go wrong before an answer has begun; nothing when the answer is on its way.
-  using Refusal = std::optional<ApiError>;
+  // What every API of chats is made of: the chat becomes a prompt, and what comes of it is told to the
+  // listener.
+  struct ChatEnvelope {
+    std::string_view id_prefix;     // of the answer's id
+    std::string_view prompt_field;  // how errors name the messages
+    Clock::time_point received;
+  };
+  using MakeChatListener = std::function<std::unique_ptr<GenerationListener>(ReplyContext context)>;
+  Refusal answer_chat(const http::Request& request, const Responder& responder, const ChatRequest& chat,
+                      const ChatEnvelope& envelope, const MakeChatListener& make_listener) const;
+  Result<EncodedChat> encode(const ChatRequest& chat) const;
+  Refusal check_model(const std::optional<std::string>& name) const;
+  void refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const;
+  const runtime::Engine& engine() const { return context_.engine; }
 
+ private:
   Refusal start_chat(const http::Request& request, const Responder& responder) const;
   Refusal start_completions(const http::Request& request, const Responder& responder) const;
   Refusal start_generate(const http::Request& request, const Responder& responder) const;
@@ -78,7 +95,6 @@ class Api {
   // What an answer's text must be; none where it may be anything.
   Result<ConstraintMaker> constraint_of(const ChatRequest& chat, const EncodedChat& encoded) const;
   Result<ConstraintMaker> constraint_of(const GenerationOptions& options) const;
-  Refusal check_model(const std::optional<std::string>& name) const;
   Refusal check_length(size_t prompt_length, const GenerationOptions& options, std::string_view field) const;
   runtime::Request engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
                                   int choice_idx, std::optional<int> replica,
@@ -87,7 +103,6 @@ class Api {
                              Responder responder) const;
   void start(const std::string& endpoint, const Responder& responder, std::vector<ChoiceInput> choices,
              std::unique_ptr<GenerationListener> listener, Clock::time_point received) const;
-  void refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const;
   Json model_json() const;
 
   ApiContext context_;

@@ -103,6 +103,21 @@ void Fields::wrong_type(std::string_view key, std::string_view wanted, const Jso
   refuse(key, fmt::format("must be {}, not {}", wanted, kind_of(value)));
 }
 
+Error renamed(Error error, std::span<const FieldName> names) {
+  for (const FieldName& name : names) {
+    if (!error.field.starts_with(name.from)) continue;
+    const std::string rest = error.field.substr(name.from.size());
+    if (!rest.empty() && rest[0] != '.' && rest[0] != '[') continue;
+    const std::string old = fmt::format("'{}'", error.field);
+    error.field = std::string(name.to) + rest;
+    const std::string now = fmt::format("'{}'", error.field);
+    for (size_t at = 0; (at = error.message.find(old, at)) != std::string::npos; at += now.size())
+      error.message.replace(at, old.size(), now);
+    break;
+  }
+  return error;
+}
+
 std::string_view kind_of(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:

@@ -4,6 +4,7 @@
 // look at status().
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -43,6 +44,14 @@ class Fields {
   std::string path_;
   std::optional<Error> error_;
 };
+
+// A field under the name that the client knows it by.
+struct FieldName {
+  std::string_view from, to;
+};
+
+// An error about `from`, or about something in it, as one about `to`; the first name that fits.
+Error renamed(Error error, std::span<const FieldName> names);
 
 // What a value is, in the words of JSON: "a string", "an array", ...
 std::string_view kind_of(const Json& value);

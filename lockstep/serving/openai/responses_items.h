@@ -1,0 +1,15 @@
+#pragma once
+// The items of a conversation as /v1/responses has them, as the messages of a chat.
+#include <string_view>
+
+#include "lockstep/base/check.h"
+#include "lockstep/base/json.h"
+
+namespace lockstep::serving::openai {
+
+// Messages, function_call, function_call_output and reasoning; what belongs to one turn of the assistant
+// becomes one message. Other items (files, images, tools that a server would run) are refused by name.
+// `field` is how errors name the list: "input".
+Result<Json> messages_of_items(const Json& items, std::string_view field);
+
+}  // namespace lockstep::serving::openai
