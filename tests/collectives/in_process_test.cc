@@ -25,11 +25,14 @@ std::vector<float> matrix_of(int rank, int64_t rows, int64_t columns) {
 }
 
 struct World {
-  int ranks, attention_tp;
+  int ranks, attention_tp, processes = 1;
 };
 class Verbs : public ::testing::TestWithParam<World> {
  protected:
   planning::RankGrid grid_ = grid_of(GetParam().ranks, GetParam().attention_tp);
+  static void on_all_ranks(const planning::RankGrid& grid, const Body& body) {
+    test::on_all_ranks(grid, body, GetParam().processes);
+  }
   // Every non-empty set of axes.
   std::vector<AxisSet> groups() const {
     std::vector<AxisSet> sets;
@@ -289,13 +292,14 @@ TEST_P(Verbs, DispatchAndCombineVisitEveryExpertOnce) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Verbs,
-                         ::testing::Values(World{2, 1}, World{2, 2}, World{3, 3}, World{4, 2}, World{6, 2},
-                                           World{8, 2}),
-                         [](const auto& world) {
-                           return "w" + std::to_string(world.param.ranks) + "_tp" +
-                                  std::to_string(world.param.attention_tp);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, Verbs,
+    ::testing::Values(World{2, 1}, World{2, 2}, World{3, 3}, World{4, 2}, World{6, 2}, World{8, 2},
+                      World{2, 1, 2}, World{4, 2, 2}, World{4, 2, 4}, World{6, 2, 3}, World{3, 3, 2}),
+    [](const auto& world) {
+      return "w" + std::to_string(world.param.ranks) + "_tp" + std::to_string(world.param.attention_tp) +
+             (world.param.processes == 1 ? "" : "_processes" + std::to_string(world.param.processes));
+    });
 
 std::vector<float> some_row() { return {1, 2}; }
 

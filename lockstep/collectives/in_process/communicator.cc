@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/collectives/hosts/rank_messages.h"
 #include "lockstep/collectives/in_process/rendezvous.h"
 #include "lockstep/collectives/in_process/world.h"
 
@@ -12,6 +13,18 @@ namespace {
 template <class Args>
 void check_same_rows(const std::vector<const Args*>& members, int64_t rows) {
   for (const Args* member : members) LOCKSTEP_CHECK_EQ(member->in.rows(), rows);
+}
+template <class Args>
+void check_same_shapes(const std::vector<const Args*>& members, const TensorView& own) {
+  check_same_rows(members, own.rows());
+  for (const Args* member : members) LOCKSTEP_CHECK_EQ(member->in.cols(), own.cols());
+}
+
+void check_pieces(const std::vector<const AllGatherArgs*>& members, const AllGatherArgs& own) {
+  for (const AllGatherArgs* member : members) LOCKSTEP_CHECK_EQ(member->in.cols(), own.out.cols());
+  for (const RowPiece& piece : own.pieces)
+    LOCKSTEP_CHECK_LE(piece.src_row + piece.num_rows,
+                      members.at(static_cast<size_t>(piece.source))->in.rows());
 }
 
 // What all members give.
@@ -119,6 +132,8 @@ void place_slots(const std::vector<const DispatchArgs*>& members, const Dispatch
   out.slot_of.clear();
   for (size_t m = 0; m < members.size(); ++m) {
     const TensorView& idx = members[m]->expert_idx;
+    LOCKSTEP_CHECK_EQ(members[m]->x.cols(), own.x.cols());
+    LOCKSTEP_CHECK_EQ(idx.cols(), own.expert_idx.cols());
     out.slot_of.push_back(out.slot_buffers[m].view(DType::kI32, {idx.rows(), idx.cols()}));
   }
   if (own.slots == planning::ExchangeSlots::kExactCount) return place_exact_slots(members, own, kernels);
@@ -132,10 +147,15 @@ struct Pulled {
     return {.sources = sources, .weight = own.weight, .out = own.out};
   }
 };
-Pulled pulled_by(const std::vector<const CombineArgs*>& members, size_t index) {
+Pulled pulled_by(const std::vector<const CombineArgs*>& members, size_t index, const CombineArgs& own) {
   Pulled pulled;
-  for (const CombineArgs* member : members)
-    pulled.sources.push_back({.y = member->y, .slot_of = member->dispatched->slot_of[index]});
+  for (const CombineArgs* member : members) {
+    const TensorView& slots = member->dispatched->slot_of.at(index);
+    LOCKSTEP_CHECK_EQ(member->y.cols(), own.out.cols());
+    LOCKSTEP_CHECK_EQ(slots.rows(), own.weight.rows());
+    LOCKSTEP_CHECK_EQ(slots.cols(), own.weight.cols());
+    pulled.sources.push_back({.y = member->y, .slot_of = slots});
+  }
   return pulled;
 }
 
@@ -148,7 +168,11 @@ struct Leaving {
 }  // namespace
 
 InProcessCommunicator::InProcessCommunicator(InProcessWorld& world, int rank, kernels::Kernels& kernels)
-    : world_(world), kernels_(kernels), arrived_(kernels.make_fence()), done_(kernels.make_fence()) {
+    : world_(world),
+      rank_(rank),
+      kernels_(kernels),
+      arrived_(kernels.make_fence()),
+      done_(kernels.make_fence()) {
   for (uint32_t bits = 1; bits <= world.grid_.all().bits(); ++bits) {
     const AxisSet over(bits);
     places_[over] = {&world.rendezvous(world.grid_.group(rank, over)),
@@ -168,7 +192,8 @@ void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& 
   Shown<Args>& own = std::get<Shown<Args>>(shown_);
   own = {args, arrived_.get(), done_.get()};
   if (arrived_ != nullptr) kernels_.record(*arrived_);
-  const auto& shown = place.group->meet(place.index, &own, tag);
+  if (world_.links() != nullptr) send_away(args, place, tag);
+  const auto& shown = place.group->meet(place.index, static_cast<const ShownVerb*>(&own), tag);
   std::vector<const kernels::Fence*> done;
   {
     // Whatever throws from here on, this rank leaves with the others: they still read what it showed, and
@@ -176,7 +201,9 @@ void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& 
     const Leaving leaving{*place.group, place.index};
     std::vector<const Args*> members;
     for (const void* one : shown) {
-      const auto* member = static_cast<const Shown<Args>*>(one);
+      const auto* verb = static_cast<const ShownVerb*>(one);
+      LOCKSTEP_CHECK_EQ(static_cast<int>(verb->verb), static_cast<int>(own.verb));
+      const auto* member = static_cast<const Shown<Args>*>(verb);
       members.push_back(&member->args);
       if (member == &own || member->arrived == nullptr) continue;
       kernels_.wait(*member->arrived);
@@ -188,9 +215,20 @@ void InProcessCommunicator::together(const Args& args, AxisSet over, const Tag& 
   for (const kernels::Fence* fence : done) kernels_.wait(*fence);
 }
 
+template <class Args>
+void InProcessCommunicator::send_away(const Args& args, const Place& place, const Tag& tag) {
+  Links& links = *world_.links();
+  for (const Rendezvous::Abroad& abroad : place.group->abroad()) {
+    RankMessage message({.group = place.group->number(), .rank = static_cast<uint32_t>(rank_)}, tag,
+                        verb_of<Args>());
+    add_args(message, args, {.first = abroad.first, .num = abroad.num});
+    links.send(abroad.process, FrameKind::kRows, message.parts());
+  }
+}
+
 void InProcessCommunicator::all_reduce(const AllReduceArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const AllReduceArgs*>& members, size_t) {
-    check_same_rows(members, args.in.rows());
+    check_same_shapes(members, args.in);
     const RowPiece all{.num_rows = args.out.rows()};
     kernels_.sum_rows({.addends = inputs_of(members), .pieces = {&all, 1}, .out = args.out});
   });
@@ -198,13 +236,14 @@ void InProcessCommunicator::all_reduce(const AllReduceArgs& args, AxisSet over, 
 
 void InProcessCommunicator::reduce_scatter(const ReduceScatterArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const ReduceScatterArgs*>& members, size_t) {
-    check_same_rows(members, args.in.rows());
+    check_same_shapes(members, args.in);
     kernels_.sum_rows({.addends = inputs_of(members), .pieces = args.keeps, .out = args.out});
   });
 }
 
 void InProcessCommunicator::all_gather(const AllGatherArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const AllGatherArgs*>& members, size_t) {
+    check_pieces(members, args);
     kernels_.copy_rows({.sources = inputs_of(members), .pieces = args.pieces, .out = args.out});
   });
 }
@@ -212,6 +251,9 @@ void InProcessCommunicator::all_gather(const AllGatherArgs& args, AxisSet over, 
 void InProcessCommunicator::columns_to_rows(const ColumnsToRowsArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const ColumnsToRowsArgs*>& members, size_t) {
     check_same_rows(members, args.in.rows());
+    int64_t columns = 0;
+    for (const ColumnsToRowsArgs* member : members) columns += member->in.cols();
+    LOCKSTEP_CHECK_EQ(columns, args.out.cols());
     int64_t column = 0;
     for (const ColumnsToRowsArgs* member : members) {
       const int64_t width = member->in.cols();
@@ -219,7 +261,6 @@ void InProcessCommunicator::columns_to_rows(const ColumnsToRowsArgs& args, AxisS
           {.addends = {&member->in, 1}, .pieces = args.keeps, .out = args.out.col_range(column, width)});
       column += width;
     }
-    LOCKSTEP_CHECK_EQ(column, args.out.cols());
   });
 }
 
@@ -227,7 +268,7 @@ void InProcessCommunicator::fused_all_reduce_add_norm(FusedAllReduceAddNormArgs&
                                                       kernels::Kernels& kernels, AxisSet over,
                                                       const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const FusedAllReduceAddNormArgs*>& members, size_t) {
-    check_same_rows(members, args.in.rows());
+    check_same_shapes(members, args.in);
     const auto addends = inputs_of(members);
     kernels::SumAddNormArgs sum{.addends = addends,
                                 .residual = args.residual,
@@ -246,7 +287,7 @@ void InProcessCommunicator::fused_scatter_add_norm_gather(FusedScatterAddNormGat
                                                           const Tag& tag) {
   const ReduceScatterArgs scatter{.in = args.in, .out = args.normed, .keeps = args.keeps};
   together(scatter, over, tag, [&](const std::vector<const ReduceScatterArgs*>& members, size_t) {
-    check_same_rows(members, args.in.rows());
+    check_same_shapes(members, args.in);
     kernels_.sum_rows({.addends = inputs_of(members), .pieces = args.keeps, .out = args.normed});
     kernels.add({.x = args.residual, .y = args.normed});
     kernels::RmsNormArgs norm{.x = args.residual, .weight = args.weight, .eps = args.eps, .out = args.normed};
@@ -259,7 +300,7 @@ void InProcessCommunicator::fused_scatter_add_norm_gather(FusedScatterAddNormGat
 void InProcessCommunicator::fused_combine_add(const FusedCombineAddArgs& args, kernels::Kernels& kernels,
                                               AxisSet over, const Tag& tag) {
   together(args.combine, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
-    kernels_.pull_weighted(pulled_by(members, index).args(args.combine));
+    kernels_.pull_weighted(pulled_by(members, index, args.combine).args(args.combine));
     if (args.shared.data != nullptr) kernels.add({.x = args.combine.out, .y = args.shared});
     kernels.add({.x = args.residual, .y = args.combine.out});
   });
@@ -273,7 +314,7 @@ void InProcessCommunicator::dispatch(const DispatchArgs& args, AxisSet over, con
 
 void InProcessCommunicator::combine(const CombineArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
-    kernels_.pull_weighted(pulled_by(members, index).args(args));
+    kernels_.pull_weighted(pulled_by(members, index, args).args(args));
   });
 }
 

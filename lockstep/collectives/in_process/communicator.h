@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "lockstep/collectives/communicator.h"
+#include "lockstep/collectives/in_process/shown.h"
 
 namespace lockstep::collectives {
 
@@ -37,13 +38,12 @@ class InProcessCommunicator final : public Communicator {
   template <class Args, class Body>
   void together(const Args& args, AxisSet over, const Tag& tag, Body body);
 
+  // Where members of the group are in other processes, sends them what they read of args.
   template <class Args>
-  struct Shown {
-    Args args;
-    const kernels::Fence *arrived = nullptr, *done = nullptr;  // null where kernels need none
-  };
+  void send_away(const Args& args, const Place& place, const Tag& tag);
 
   InProcessWorld& world_;
+  const int rank_;
   kernels::Kernels& kernels_;
   const std::unique_ptr<kernels::Fence> arrived_, done_;
   // What the others are shown. It outlives a call that ends in an exception while they still read.
