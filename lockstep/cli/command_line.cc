@@ -150,6 +150,10 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
                  "Requests that may wait; more are refused")
       ->capture_default_str()
       ->group(kCapacity);
+  app.add_flag_function(
+         "--disable-radix-cache", [&config](int64_t) { config.prefix_cache = runtime::PrefixCache::kOff; },
+         "Compute every prompt whole, also where its beginning is in the cache")
+      ->group(kCapacity);
   add_choice(
       app, "--kv-cache-dtype", config.cache_type, "Numbers in the cache",
       Choices<runtime::CacheType>{{"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}})

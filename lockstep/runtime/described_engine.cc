@@ -162,7 +162,10 @@ Result<SchedulerLimits> limits_of(const EngineConfig& config, const DescribedEng
       .chunked_prefill_size = planned.configuration.chunked_prefill_size,
       .page_size = config.page_size,
       .pages_per_replica = static_cast<int32_t>(*pages),
-      .context_length = planned.model.context_length};
+      .context_length = planned.model.context_length,
+      .prefix_cache = config.prefix_cache,
+      .sequence_state =
+          described.cache_bytes.per_sequence > 0 ? SequenceState::kKept : SequenceState::kNone};
   if (const Status status = check_limits(limits); !status) return status.error();
   return limits;
 }

@@ -55,6 +55,7 @@ struct Request {
   int prompt_top_logits = 0;  // n: PromptScores with the n largest logits at each prompt position
   std::shared_ptr<TokenConstraint> constraint;  // none: any token may come
   std::optional<int> replica;                   // attention replica to run on; none: the engine chooses
+  std::string cache_salt;  // only requests with the same salt share what is cached of equal beginnings
 };
 
 struct TokenLogprob {
@@ -90,6 +91,9 @@ struct Event {
   std::optional<int32_t> stop_token_id;  // with kStop: the id that ended it
   std::optional<PromptScores> prompt_scores;
   std::string error;
+  // With the first tokens, or the end where there are none: prompt tokens that were not computed, because a
+  // request before had the same beginning.
+  std::optional<int32_t> num_cached_tokens;
 };
 
 // Called on an engine thread, in order for one request. Must return quickly and must not call back into the
@@ -110,7 +114,9 @@ struct ModelInfo {
 struct ReplicaStats {
   int running = 0;
   int queued = 0;
-  int64_t pages_used = 0, pages_total = 0;  // what is cached for every token
+  // What is cached for every token: pages that requests use, all, and those that are kept for later requests
+  // with the same beginning. The rest is free.
+  int64_t pages_used = 0, pages_total = 0, pages_cached = 0;
   int64_t slots_used = 0, slots_total = 0;  // what is kept once a running sequence
 };
 
@@ -121,6 +127,8 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, output_tokens = 0;  // since the start
   uint64_t requests_accepted = 0, requests_finished = 0, requests_cancelled = 0, requests_failed = 0;
   uint64_t preemptions = 0;
+  // Of requests that have started: the prompts' tokens that were looked up in the cache, and found.
+  uint64_t prefix_tokens_queried = 0, prefix_tokens_hit = 0;
   double last_step_seconds = 0;
   std::vector<int> last_step_rows;  // rows that each rank's home held in the last step, padding included
 };

@@ -8,6 +8,7 @@
 #include "lockstep/kernels/device.h"
 #include "lockstep/planning/configuration.h"
 #include "lockstep/runtime/engine.h"
+#include "lockstep/runtime/kv_cache/replica_cache.h"
 #include "lockstep/tensors/weight_encode.h"
 
 namespace lockstep::runtime {
@@ -28,6 +29,7 @@ struct EngineConfig {
   int page_size = 16;  // --page-size, tokens
   int max_queued_requests = 1024;           // --max-queued-requests
   CacheType cache_type = CacheType::kF32;   // --kv-cache-dtype
+  PrefixCache prefix_cache = PrefixCache::kOn;  // --disable-radix-cache: kOff
   std::optional<QuantFormat> quantization;  // --quantization: of plain weights, while they are read
   Device device = Device::kCpu;             // --device
   ProductInputs product_inputs = ProductInputs::kRounded;  // --product-inputs, of a GPU

@@ -39,6 +39,9 @@ struct SequenceRows {
   // replica's running sequences, 0 <= slot < Capacity::max_requests. When context == token_ids.size() it
   // starts afresh there.
   int32_t slot = 0;
+  // Snapshots of slots lie in slots behind those, and are copied whole: before all rows of the step from
+  // load_slot to `slot`, after all rows from `slot` to save_slot. -1: nothing is copied.
+  int32_t load_slot = -1, save_slot = -1;
 };
 
 struct StepInput {

@@ -13,7 +13,8 @@ NewSequence sequence_of(RequestId id, const Request& request) {
   return {.id = id,
           .prompt = request.prompt,
           .prompt_logits = request.prompt_top_logits > 0 ? WantedLogits::kAll : WantedLogits::kLast,
-          .replica = request.replica};
+          .replica = request.replica,
+          .cache_salt = request.cache_salt};
 }
 
 DrawState draw_state_of(const Request& request, uint64_t seed, const std::vector<int32_t>& eos_token_ids) {
@@ -116,6 +117,7 @@ void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
   if (!request.has_prompt_done) {
     request.has_prompt_done = true;
     totals_.prompt_tokens += static_cast<uint64_t>(request.draw.num_prompt);
+    event.num_cached_tokens = scheduler_.sequence(request.id).num_from_cache;
     if (request.draw.prompt_top_logits > 0) event.prompt_scores = std::move(request.scores);
   }
   if (request.draw.max_new_tokens == 0) return finish(request, FinishReason::kLength, std::move(event));
@@ -189,7 +191,9 @@ void StepLoop::finish(OpenRequest& request, FinishReason reason, Event event) {
   post(request.sink, std::move(event));
   const RequestId id = request.id;
   open_.erase(id);
-  scheduler_.remove(id);
+  // What a request leaves that ended in a fault is not handed to the next one.
+  scheduler_.remove(id,
+                    reason == FinishReason::kError ? Scheduler::Pages::kForget : Scheduler::Pages::kKeep);
 }
 
 void StepLoop::post(const std::shared_ptr<const EventSink>& sink, Event event) {
@@ -222,6 +226,8 @@ EngineStats StepLoop::stats() const {
   for (int replica = 0; replica < config_.limits.shape.num_replicas; ++replica)
     stats.replicas.push_back(scheduler_.replica_stats(replica));
   stats.preemptions = scheduler_.num_preemptions();
+  stats.prefix_tokens_queried = scheduler_.prefix_counts().queried;
+  stats.prefix_tokens_hit = scheduler_.prefix_counts().hit;
   return stats;
 }
 

@@ -79,6 +79,7 @@ void Generation::guarded(const std::function<void()>& task) {
 void Generation::on_event(int choice_idx, const runtime::Event& event) {
   Choice& choice = choices_[static_cast<size_t>(choice_idx)];
   if (is_over_ || choice.is_over) return;
+  choice.num_cached_tokens = event.num_cached_tokens.value_or(choice.num_cached_tokens);
   if (Deltas deltas = read_tokens(choice, event); !deltas.empty())
     listener_->on_deltas(choice_idx, std::move(deltas), choice.tokens);
   switch (event.finish) {
@@ -124,7 +125,8 @@ void Generation::end_choice(int choice_idx, ChoiceFinish finish) {
   const ReplyParser& reply = choice.reader->parser();
   choice.is_over = true;
   listener_->on_choice_end(choice_idx,
-                           {finish_of(reply, finish), choice.num_tokens, reply.num_reasoning_tokens()});
+                           {finish_of(reply, finish), choice.num_tokens, reply.num_reasoning_tokens(),
+                            choice.num_cached_tokens});
   if (--num_open_ > 0) return;
   is_over_ = true;
   listener_->finished();

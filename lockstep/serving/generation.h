@@ -28,6 +28,7 @@ struct ChoiceEnd {
   ChoiceFinish finish = ChoiceFinish::kStop;
   int num_tokens = 0;  // that the engine delivered and the reply took
   int num_reasoning_tokens = 0;
+  int num_cached_tokens = 0;  // of the prompt, not computed for this choice
 };
 
 // Told what happens, in order. After failed() or finished() nothing follows.
@@ -61,6 +62,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool wants_logprobs = false;
     std::vector<runtime::OutputToken> tokens;  // with log probabilities only
     int num_tokens = 0;
+    int num_cached_tokens = 0;
     bool is_over = false;
   };
 

@@ -119,6 +119,12 @@ void ServingMetrics::refresh(runtime::Engine& engine) {
   total("lockstep_engine_requests_failed_total", "Requests that ended in an error.", stats.requests_failed);
   total("lockstep_preemptions_total", "Requests that had to give their cache up for a while.",
         stats.preemptions);
+  total("vllm:prefix_cache_queries_total", "Prompt tokens that were looked up in the cache.",
+        stats.prefix_tokens_queried);
+  total("vllm:prefix_cache_hits_total", "Prompt tokens that were found in the cache and not computed.",
+        stats.prefix_tokens_hit);
+  total("sglang:cached_tokens_total", "Prompt tokens that were found in the cache and not computed.",
+        stats.prefix_tokens_hit);
   registry_->gauge("lockstep_last_step_seconds", "How long the last step took.").set(stats.last_step_seconds);
   registry_->gauge("lockstep_serving", "1 while the engine serves, 0 when it failed or drains.")
       .set(engine.health().serving ? 1 : 0);
@@ -129,8 +135,12 @@ void ServingMetrics::refresh(runtime::Engine& engine) {
     };
     gauge("lockstep_running_requests", "Requests that take part in steps.", replica.running);
     gauge("lockstep_queued_requests", "Requests that wait to be admitted.", replica.queued);
-    gauge("lockstep_cache_pages_used", "Pages of the cache that hold something.",
+    gauge("lockstep_cache_pages_used", "Pages of the cache that requests use.",
           static_cast<double>(replica.pages_used));
+    gauge("lockstep_cache_pages_cached", "Pages that are out of use and kept for requests that begin alike.",
+          static_cast<double>(replica.pages_cached));
+    gauge("lockstep_cache_pages_free", "Pages of the cache that hold nothing.",
+          static_cast<double>(replica.pages_total - replica.pages_used - replica.pages_cached));
     gauge("lockstep_cache_pages", "Pages of the cache.", static_cast<double>(replica.pages_total));
     gauge("lockstep_cache_slots_used", "Places of what is kept once a sequence that are taken.",
           static_cast<double>(replica.slots_used));

@@ -71,6 +71,7 @@ void StatusPages::live(const http::Request& /*request*/, const Responder& respon
     replicas.push_back({{"running", replica.running},
                         {"queued", replica.queued},
                         {"pages_used", replica.pages_used},
+                        {"pages_cached", replica.pages_cached},
                         {"pages_total", replica.pages_total}});
   const Json live = {{"model", model_name_},
                      {"uptime_seconds", std::chrono::duration<double>(now - started_).count()},

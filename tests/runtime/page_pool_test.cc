@@ -17,7 +17,7 @@ TEST(PagePool, PagesForTokens) {
   EXPECT_EQ(num_pages_for(5, 1), 5);
 }
 
-// contract: cache.one-owner
+// contract: cache.own-or-shared
 TEST(PagePool, APageHasOneOwner) {
   PagePool pool(6);
   std::vector<int32_t> a, b;
@@ -57,7 +57,7 @@ TEST(PagePool, ReleasedPagesAreGivenOutAgain) {
   EXPECT_EQ(std::set<int32_t>(b.begin(), b.end()), before);
 }
 
-// contract: cache.one-owner
+// contract: cache.own-or-shared
 TEST(PagePool, ReleasingWhatOneDoesNotOwnIsABug) {
   PagePool pool(4);
   std::vector<int32_t> a;

@@ -44,6 +44,8 @@ SchedulerLimits random_limits(Chance& chance) {
   limits.page_size = chance.between(1, 5);
   limits.pages_per_replica = chance.one_in(2) ? chance.between(2, 6) : chance.between(2, 16);
   limits.context_length = chance.between(4, 40);
+  if (chance.one_in(2)) limits.prefix_cache = PrefixCache::kOn;
+  if (chance.one_in(2)) limits.sequence_state = SequenceState::kKept;
   return limits;
 }
 
@@ -60,11 +62,16 @@ SamplingParams random_sampling(Chance& chance) {
   return params;
 }
 
-Request random_request(Chance& chance, const SchedulerLimits& limits) {
+// A third of the prompts begin as another one did, prompt and output of it.
+Request random_request(Chance& chance, const SchedulerLimits& limits, std::span<const int32_t> beginning) {
   Request request;
   const int longest = std::max(1, limits.max_sequence_tokens());
   const int length = chance.one_in(3) ? chance.between(1, longest) : chance.between(1, std::min(longest, 8));
   for (int i = 0; i < length; ++i) request.prompt.push_back(chance.between(0, kVocab - 1));
+  if (chance.one_in(3))
+    for (size_t i = 0; i < std::min(request.prompt.size(), beginning.size()) && !chance.one_in(20); ++i)
+      request.prompt[i] = beginning[i];
+  if (chance.one_in(8)) request.cache_salt = "another tenant";
   request.sampling = random_sampling(chance);
   request.max_new_tokens = chance.one_in(6) ? 0 : chance.between(1, 20);
   if (chance.one_in(4)) request.min_new_tokens = chance.between(0, request.max_new_tokens);
@@ -91,6 +98,7 @@ struct Coverage {
   uint64_t preemptions = 0, requests = 0, cancelled = 0, scored = 0, mixed_steps = 0, idle_replicas = 0,
            refused = 0;
   uint64_t output_tokens = 0, failed = 0;
+  uint64_t tokens_from_cache = 0, tokens_looked_up = 0;
 };
 
 constexpr const char* kFault = "layer 2: logit not finite";
@@ -139,7 +147,7 @@ class Schedule {
 
  private:
   void submit(Coverage& coverage) {
-    Request request = random_request(chance_, limits_);
+    Request request = random_request(chance_, limits_, some_text());
     if (!check_request(request, model_, limits_)) {
       ++coverage.refused;
       return;
@@ -155,6 +163,17 @@ class Schedule {
     };
     loop_.admit({next_id_, request, sink, made.seed});
     ++next_id_;
+  }
+
+  // What an earlier request was given and has said so far.
+  std::vector<int32_t> some_text() {
+    if (submitted_.empty()) return {};
+    const Submitted& one = submitted_.at(
+        static_cast<RequestId>(chance_.between(1, static_cast<int>(submitted_.size()))));
+    std::vector<int32_t> text = one.request.prompt;
+    const std::vector<int32_t> said = one.recorder.outcome().ids();
+    text.insert(text.end(), said.begin(), said.end());
+    return text;
   }
 
   void cancel_one() {
@@ -204,6 +223,9 @@ class Schedule {
     EXPECT_EQ(loop_.num_ended(), submitted_.size());
     coverage.requests += submitted_.size();
     coverage.preemptions += stats.preemptions;
+    coverage.tokens_from_cache += stats.prefix_tokens_hit;
+    coverage.tokens_looked_up += stats.prefix_tokens_queried;
+    if (limits_.prefix_cache == PrefixCache::kOff) EXPECT_EQ(stats.prefix_tokens_hit, 0U);
     coverage.mixed_steps += static_cast<uint64_t>(executor_.num_mixed_steps);
     coverage.idle_replicas += static_cast<uint64_t>(executor_.num_idle_replicas);
   }
@@ -233,7 +255,7 @@ class RandomSchedules : public testing::Test {
 // contract: request.one-final-event
 // contract: step.contexts-advance
 // contract: step.slot-kept
-// contract: cache.one-owner
+// contract: cache.own-or-shared
 // contract: cache.all-returned
 // contract: step.within-capacity
 // contract: schedule.no-starvation
@@ -260,7 +282,9 @@ TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
   EXPECT_GT(coverage.idle_replicas, 5000U / kFewer);
   EXPECT_GT(coverage.refused, 100U / kFewer);
   EXPECT_GT(coverage.failed, 500U / kFewer);
+  EXPECT_GT(coverage.tokens_from_cache, 5000U / kFewer);
   RecordProperty("preemptions", std::to_string(coverage.preemptions));
+  RecordProperty("tokens_from_cache", std::to_string(coverage.tokens_from_cache));
   RecordProperty("output_tokens", std::to_string(coverage.output_tokens));
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 // An executor without a model: its logits are a function of the token history alone, which it reads back from
-// a cache that is addressed by the page tables. A page that two sequences share, a context that skips a row
-// or a slot that is given twice therefore changes the text, and most such faults are reported where they
-// happen.
+// a cache that is addressed by the page tables. A page that is written to while others use it, a context that
+// skips a row, a beginning that is another's or a slot that is given twice therefore changes the text, and
+// most such faults are reported where they happen.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -61,7 +61,7 @@ class ScriptedExecutor final : public Executor {
       Cache& cache = caches_.emplace_back();
       cache.tokens.assign(
           static_cast<size_t>(limits.pages_per_replica) * static_cast<size_t>(limits.page_size), -1);
-      cache.states.resize(static_cast<size_t>(limits.shape.capacity.max_requests));
+      cache.states.resize(static_cast<size_t>(limits.shape.capacity.max_requests + limits.num_snapshots));
     }
   }
 
@@ -84,6 +84,7 @@ class ScriptedExecutor final : public Executor {
 
   // Seen so far.
   int64_t num_steps = 0, num_mixed_steps = 0, num_idle_replicas = 0;
+  int64_t num_loads = 0, num_saves = 0, num_computed_rows = 0;
   int32_t most_prompt_rows = 0, most_running = 0;
 
  private:
@@ -112,7 +113,9 @@ class ScriptedExecutor final : public Executor {
   void check_counts(const std::vector<SequenceRows>& sequences, const planning::ReplicaCounts& counts) {
     int32_t num_rows = 0, num_prompt_rows = 0, num_decode_rows = 0;
     std::vector<int32_t> logit_rows;
-    std::set<int32_t> slots, pages;
+    std::set<int32_t> slots;
+    std::multiset<int32_t> pages;
+    for (const SequenceRows& rows : sequences) pages.insert(rows.page_table.begin(), rows.page_table.end());
     for (const SequenceRows& rows : sequences) {
       const auto n = static_cast<int32_t>(rows.token_ids.size());
       LOCKSTEP_CHECK_LE(1, n);
@@ -130,8 +133,10 @@ class ScriptedExecutor final : public Executor {
       LOCKSTEP_CHECK(slots.insert(rows.slot).second, "slot {} twice", rows.slot);
       LOCKSTEP_CHECK_EQ(static_cast<int64_t>(rows.page_table.size()),
                         (int64_t{rows.context} + limits_.page_size - 1) / limits_.page_size);
-      for (const int32_t page : rows.page_table)
-        LOCKSTEP_CHECK(pages.insert(page).second, "page {} twice", page);
+      for (int32_t i = (rows.context - n) / limits_.page_size; i < std::ssize(rows.page_table); ++i) {
+        const int32_t page = rows.page_table[static_cast<size_t>(i)];  // that rows are written to
+        LOCKSTEP_CHECK(pages.count(page) == 1, "page {} in {} places", page, pages.count(page));
+      }
     }
     LOCKSTEP_CHECK_EQ(counts.num_requests, static_cast<int32_t>(sequences.size()));
     LOCKSTEP_CHECK_EQ(counts.num_target_rows, num_rows);
@@ -147,13 +152,18 @@ class ScriptedExecutor final : public Executor {
                std::vector<std::vector<float>>& storage) {
     Cache& cache = caches_[static_cast<size_t>(replica)];
     int32_t row = 0;
+    copy_slots(cache, input.replicas[static_cast<size_t>(replica)], Copies::kBefore);
     for (const SequenceRows& rows : input.replicas[static_cast<size_t>(replica)]) {
       const auto n = static_cast<int32_t>(rows.token_ids.size());
       const int32_t start = rows.context - n;
-      if (start != 0) LOCKSTEP_CHECK_EQ(start, cache.seen[rows.id]);
+      num_computed_rows += n;
+      const bool may_start_here = limits_.prefix_cache == PrefixCache::kOn && start % limits_.page_size == 0;
+      if (start != 0 && !may_start_here) LOCKSTEP_CHECK_EQ(start, cache.seen[rows.id]);
       cache.seen[rows.id] = rows.context;
       History& state = cache.states[static_cast<size_t>(rows.slot)];
       if (start == 0) state = History();
+      // Without anything that is kept once a sequence, the pages are all there is.
+      if (limits_.sequence_state == SequenceState::kNone) state = read_back(cache, rows, start);
       LOCKSTEP_CHECK_EQ(state.num_tokens(), start);
       LOCKSTEP_CHECK_EQ(state.value(), read_back(cache, rows, start).value());
       for (int32_t i = 0; i < n; ++i, ++row) {
@@ -166,6 +176,21 @@ class ScriptedExecutor final : public Executor {
         rows_of_home[static_cast<size_t>(home)].push_back(
             {replica, row, logits, fault_of ? fault_of(rows.id, start + i) : std::string()});
       }
+    }
+    copy_slots(cache, input.replicas[static_cast<size_t>(replica)], Copies::kAfter);
+  }
+
+  enum class Copies : uint8_t { kBefore, kAfter };
+  void copy_slots(Cache& cache, const std::vector<SequenceRows>& sequences, Copies copies) {
+    for (const SequenceRows& rows : sequences) {
+      const auto own = static_cast<size_t>(rows.slot);
+      const int32_t other = copies == Copies::kBefore ? rows.load_slot : rows.save_slot;
+      if (other < 0) continue;
+      LOCKSTEP_CHECK_GE(other, limits_.shape.capacity.max_requests);
+      History& snapshot = cache.states.at(static_cast<size_t>(other));
+      (copies == Copies::kBefore ? cache.states[own] : snapshot) =
+          copies == Copies::kBefore ? snapshot : cache.states[own];
+      ++(copies == Copies::kBefore ? num_loads : num_saves);
     }
   }
 

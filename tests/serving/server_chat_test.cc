@@ -68,6 +68,7 @@ TEST(Chat, AnswersInOpenAisShape) {
   EXPECT_EQ(answer["usage"], Json({{"prompt_tokens", num_prompt},
                                    {"completion_tokens", num_output},
                                    {"total_tokens", num_prompt + num_output},
+                                   {"prompt_tokens_details", {{"cached_tokens", 0}}},
                                    {"completion_tokens_details", {{"reasoning_tokens", 0}}}}));
 }
 

@@ -33,6 +33,13 @@ void PagePool::release(std::vector<int32_t>& table, Owner owner) {
   }
 }
 
+void PagePool::hand_over(int32_t page, Owner from, Owner to) {
+  LOCKSTEP_CHECK_EQ(owner_of(page), from);
+  LOCKSTEP_CHECK(from != 0, "page {} is free and cannot be handed to {}", page, to);
+  owner_[static_cast<size_t>(page)] = to;
+  if (to == 0) free_.push_back(page);
+}
+
 PagePool::Owner PagePool::owner_of(int32_t page) const {
   LOCKSTEP_CHECK_GE(page, 0);
   LOCKSTEP_CHECK_LT(page, num_pages());

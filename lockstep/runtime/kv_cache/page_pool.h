@@ -1,7 +1,7 @@
 #pragma once
-// Which page of one replica's cache belongs to which sequence. Bookkeeping only: the bytes are the
-// executor's, which gives a page the same meaning on every rank of the replica. One thread; every page has at
-// most one owner.
+// Which page of one replica's cache is free, which belongs to a sequence, which to the tree of prefixes.
+// Bookkeeping only: the bytes are the executor's, which gives a page the same meaning on every rank of the
+// replica. One thread; every page has at most one owner. Part of ReplicaCache.
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +10,7 @@ namespace lockstep::runtime {
 class PagePool {
  public:
   using Owner = uint64_t;  // a RequestId; 0 owns nothing
+  static constexpr Owner kTree = ~Owner{0};
 
   explicit PagePool(int32_t num_pages);
 
@@ -24,6 +25,8 @@ class PagePool {
   // Frees the pages of `table` and empties it. A page that `owner` does not hold is a bug.
   void release(std::vector<int32_t>& table, Owner owner);
 
+  // The page changes hands; 0 frees it. One that `from` does not hold is a bug.
+  void hand_over(int32_t page, Owner from, Owner to);
   Owner owner_of(int32_t page) const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/check.h"
 #include "lockstep/planning/step_plan.h"
+#include "lockstep/runtime/kv_cache/replica_cache.h"
 
 namespace lockstep::runtime {
 
@@ -16,6 +17,9 @@ struct SchedulerLimits {
   int32_t page_size = 16;              // tokens
   int32_t pages_per_replica = 1;
   int32_t context_length = 4096;  // tokens of prompt and output together
+  PrefixCache prefix_cache = PrefixCache::kOff;
+  SequenceState sequence_state = SequenceState::kNone;
+  int32_t num_snapshots = 0;  // of a replica: places for copies of what is kept once a sequence
 
   // Running at once, over all replicas.
   int32_t max_running() const;

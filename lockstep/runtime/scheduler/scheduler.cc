@@ -5,7 +5,13 @@
 namespace lockstep::runtime {
 
 Scheduler::Replica::Replica(const SchedulerLimits& limits)
-    : pool(limits.pages_per_replica), slots(limits.shape.capacity.max_requests) {}
+    : cache({.num_pages = limits.pages_per_replica,
+             .page_size = limits.page_size,
+             .prefix_cache = limits.prefix_cache,
+             .sequence_state = limits.sequence_state,
+             .first_snapshot = limits.shape.capacity.max_requests,
+             .num_snapshots = limits.num_snapshots}),
+      slots(limits.shape.capacity.max_requests) {}
 
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
   const Status status = check_limits(limits);
@@ -20,23 +26,36 @@ void Scheduler::add(NewSequence added) {
   last_id_ = added.id;
   auto sequence = std::make_unique<Sequence>();
   sequence->id = added.id;
-  sequence->is_pinned = added.replica.has_value();
-  sequence->replica = added.replica.value_or(least_loaded());
-  LOCKSTEP_CHECK_GE(sequence->replica, 0);
-  LOCKSTEP_CHECK_LT(sequence->replica, limits_.shape.num_replicas);
   sequence->tokens = std::move(added.prompt);
   sequence->num_prompt = sequence->num_tokens();
+  sequence->cache_salt = std::move(added.cache_salt);
+  if (limits_.prefix_cache == PrefixCache::kOn)
+    extend_page_keys(sequence->cache_salt, sequence->tokens, limits_.page_size, sequence->page_keys);
+  sequence->is_pinned = added.replica.has_value();
+  sequence->replica = added.replica ? *added.replica : cheapest_replica(*sequence);
+  LOCKSTEP_CHECK_GE(sequence->replica, 0);
+  LOCKSTEP_CHECK_LT(sequence->replica, limits_.shape.num_replicas);
   sequence->num_to_score = added.prompt_logits == WantedLogits::kAll ? sequence->num_prompt : 0;
   home(*sequence).num_tokens += sequence->num_tokens();
   home(*sequence).waiting.emplace(sequence->id, sequence.get());
   sequences_.emplace(sequence->id, std::move(sequence));
 }
 
-int32_t Scheduler::least_loaded() const {
-  const auto least =
-      std::min_element(replicas_.begin(), replicas_.end(),
-                       [](const Replica& a, const Replica& b) { return a.num_tokens < b.num_tokens; });
-  return static_cast<int32_t>(least - replicas_.begin());
+// The replica that has the fewest tokens to care for once it has computed what it lacks of this sequence.
+int32_t Scheduler::cheapest_replica(const Sequence& sequence) const {
+  const auto cost = [&](const Replica& replica) {
+    const int64_t from_cache =
+        replica.cache.shares() ? int64_t{replica.cache.num_matching(sequence.page_keys)} * limits_.page_size
+                               : 0;
+    return replica.num_tokens - from_cache;
+  };
+  size_t best = 0;
+  int64_t least = cost(replicas_[0]);
+  for (size_t i = 1; i < replicas_.size(); ++i) {
+    const int64_t other = cost(replicas_[i]);
+    if (other < least) best = i, least = other;
+  }
+  return static_cast<int32_t>(best);
 }
 
 std::optional<StepInput> Scheduler::next() {
@@ -59,8 +78,8 @@ void Scheduler::plan_decodes(Replica& replica) {
   for (auto it = replica.running.begin(); it != replica.running.end();) {
     Sequence& sequence = *it->second;
     while (sequence.decodes() && sequence.is_running && sequence.num_planned == 0) {
-      if (replica.pool.grow(sequence.pages, num_pages_for(sequence.num_tokens(), limits_.page_size),
-                            sequence.id))
+      if (replica.cache.grow(sequence.table, num_pages_for(sequence.num_tokens(), limits_.page_size),
+                             sequence.id))
         plan(replica, sequence, 1);
       else
         preempt(replica, *replica.running.rbegin()->second);  // it may be the sequence itself
@@ -75,9 +94,10 @@ void Scheduler::plan_prompts(Replica& replica) {
   for (auto it = replica.running.begin(); it != replica.running.end();) {
     Sequence& sequence = *it->second;
     if (!sequence.decodes()) {
-      const int32_t in_budget = prompt_rows(replica, sequence);
+      const int32_t in_budget = prompt_rows(replica, sequence, sequence.num_cached);
       const auto in_cache = [&] {
-        const int64_t pages = static_cast<int64_t>(sequence.pages.size()) + replica.pool.num_free();
+        const int64_t pages =
+            static_cast<int64_t>(sequence.table.pages.size()) + replica.cache.num_available();
         return static_cast<int32_t>(
             std::min<int64_t>(pages * limits_.page_size - sequence.num_cached, in_budget));
       };
@@ -91,25 +111,26 @@ void Scheduler::plan_prompts(Replica& replica) {
   }
 }
 
-// Prompt rows that the budget allows the sequence in this step, pages left aside.
-int32_t Scheduler::prompt_rows(const Replica& replica, const Sequence& sequence) const {
+// Prompt rows that the budget allows the sequence in this step once `num_cached` tokens are there, pages left
+// aside.
+int32_t Scheduler::prompt_rows(const Replica& replica, const Sequence& sequence, int32_t num_cached) const {
   const Budget& budget = replica.budget;
-  int32_t rows = std::min({sequence.num_pending(), budget.prompt_rows, budget.rows});
-  if (sequence.num_scored < sequence.num_to_score) {
-    if (sequence.num_cached < sequence.num_scored)
-      return std::min(rows, sequence.num_scored - sequence.num_cached);
-    return std::min({rows, sequence.num_to_score - sequence.num_cached, budget.logit_rows});
+  const int32_t num_pending = sequence.num_tokens() - num_cached;
+  int32_t rows = std::min({num_pending, budget.prompt_rows, budget.rows});
+  if (sequence.is_to_score()) {
+    if (num_cached < sequence.num_scored) return std::min(rows, sequence.num_scored - num_cached);
+    return std::min({rows, sequence.num_to_score - num_cached, budget.logit_rows});
   }
-  if (rows == sequence.num_pending() && budget.logit_rows == 0) --rows;  // the last row would want logits
+  if (rows == num_pending && budget.logit_rows == 0) --rows;  // the last row would want logits
   return rows;
 }
 
 void Scheduler::plan(Replica& replica, Sequence& sequence, int32_t num_rows) {
   Budget& budget = replica.budget;
-  const bool has_pages = replica.pool.grow(
-      sequence.pages, num_pages_for(sequence.num_cached + num_rows, limits_.page_size), sequence.id);
-  LOCKSTEP_CHECK(has_pages, "{} rows of request {} were planned with {} pages free", num_rows, sequence.id,
-                 replica.pool.num_free());
+  const bool has_pages = replica.cache.grow(
+      sequence.table, num_pages_for(sequence.num_cached + num_rows, limits_.page_size), sequence.id);
+  LOCKSTEP_CHECK(has_pages, "{} rows of request {} were planned with {} pages available", num_rows,
+                 sequence.id, replica.cache.num_available());
   budget.rows -= num_rows;
   if (!sequence.decodes()) budget.prompt_rows -= num_rows;
   budget.logit_rows -= num_logit_rows(sequence.wanted(num_rows), num_rows);
@@ -129,16 +150,43 @@ void Scheduler::admit_waiting() {
       if (oldest == nullptr || candidate->id < oldest->id) oldest = candidate;
     }
     if (oldest == nullptr) return;
-    if (can_start(home(*oldest), *oldest))
-      start(*oldest);
+    if (const auto hit = can_start(home(*oldest), *oldest))
+      start(*oldest, *hit);
     else if (!start_elsewhere(*oldest, blocked))
       blocked[static_cast<size_t>(oldest->replica)] = 1;
   }
 }
 
-bool Scheduler::can_start(const Replica& replica, const Sequence& sequence) const {
-  return replica.slots.num_free() > 0 && prompt_rows(replica, sequence) > 0 &&
-         has_pages_for(replica, sequence);
+// What it can start with, if it can start now.
+std::optional<PrefixHit> Scheduler::can_start(const Replica& replica, const Sequence& sequence) const {
+  if (replica.slots.num_free() == 0 || std::min(replica.budget.rows, replica.budget.prompt_rows) == 0)
+    return std::nullopt;
+  PrefixHit hit = find_prefix(replica, sequence);
+  if (prompt_rows(replica, sequence, hit.num_pages() * limits_.page_size) <= 0 ||
+      is_being_computed(replica, sequence, hit) || !has_pages_for(replica, sequence, hit))
+    return std::nullopt;
+  return hit;
+}
+
+// The last token is computed in any case: its logits are wanted. And so are all of a prompt that is to be
+// scored.
+PrefixHit Scheduler::find_prefix(const Replica& replica, const Sequence& sequence) const {
+  if (sequence.is_to_score()) return {};
+  return replica.cache.find(sequence.path(), (sequence.num_tokens() - 1) / limits_.page_size);
+}
+
+// Somebody is at work on the page that follows what the tree has: it is quicker to wait for it.
+bool Scheduler::is_being_computed(const Replica& replica, const Sequence& sequence,
+                                  const PrefixHit& hit) const {
+  if (!replica.cache.shares() || sequence.is_to_score()) return false;
+  const auto next = static_cast<size_t>(hit.num_matching);
+  if ((hit.num_matching + 1) * limits_.page_size >= sequence.num_tokens()) return false;
+  return std::ranges::any_of(replica.running, [&](const auto& entry) {
+    const Sequence& other = *entry.second;
+    return !other.is_to_score() && other.page_keys.size() > next &&
+           other.page_keys[next] == sequence.page_keys[next] &&
+           other.num_cached < (hit.num_matching + 1) * limits_.page_size;
+  });
 }
 
 // Pages for all tokens of a sequence and for the one after; the last may not exist.
@@ -147,23 +195,31 @@ int32_t Scheduler::num_pages_wanted(const Sequence& sequence) const {
                   limits_.pages_per_replica);
 }
 
-// A sequence starts only when the free pages, less what the running ones still need for their known tokens,
-// hold all of its own: one that was preempted is not started just to be preempted again.
-bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence) const {
-  int64_t spare = replica.pool.num_free();
+// A sequence starts only when the pages that are available, less what the running ones still need for their
+// known tokens, hold all of its own: one that was preempted is not started just to be preempted again.
+bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const {
+  int64_t spare = replica.cache.num_available_beside(hit);
   for (const auto& [id, other] : replica.running)
-    spare -= std::max<int64_t>(0, num_pages_wanted(*other) - static_cast<int64_t>(other->pages.size()));
-  return num_pages_wanted(sequence) <= spare;
+    spare -=
+        std::max<int64_t>(0, num_pages_wanted(*other) - static_cast<int64_t>(other->table.pages.size()));
+  return num_pages_wanted(sequence) - hit.num_pages() <= spare;
 }
 
-void Scheduler::start(Sequence& sequence) {
+void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
   Replica& replica = home(sequence);
   sequence.slot = replica.slots.take(sequence.id);
   sequence.is_running = true;
+  replica.cache.take(hit, sequence.table);
+  sequence.num_cached = hit.num_pages() * limits_.page_size;
+  if (sequence.num_from_cache < 0) {
+    sequence.num_from_cache = sequence.num_cached;
+    prefix_counts_.queried += static_cast<uint64_t>(sequence.num_prompt);
+    prefix_counts_.hit += static_cast<uint64_t>(sequence.num_cached);
+  }
   replica.waiting.erase(sequence.id);
   replica.running.emplace(sequence.id, &sequence);
   ++num_running_;
-  plan(replica, sequence, prompt_rows(replica, sequence));
+  plan(replica, sequence, prompt_rows(replica, sequence, sequence.num_cached));
 }
 
 // A sequence that waits holds nothing, so it may move to a replica that can run it now, has nobody waiting
@@ -172,14 +228,18 @@ void Scheduler::start(Sequence& sequence) {
 bool Scheduler::start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& blocked) {
   if (sequence.is_pinned) return false;
   Replica* best = nullptr;
+  std::optional<PrefixHit> hit_of_best;
   for (Replica& replica : replicas_) {
     if (&replica == &home(sequence) || !replica.waiting.empty() ||
         blocked[static_cast<size_t>(&replica - replicas_.data())])
       continue;
     if (replica.num_tokens + sequence.num_tokens() > home(sequence).num_tokens ||
-        !can_start(replica, sequence))
+        (best != nullptr && replica.num_tokens >= best->num_tokens))
       continue;
-    if (best == nullptr || replica.num_tokens < best->num_tokens) best = &replica;
+    if (auto hit = can_start(replica, sequence)) {
+      best = &replica;
+      hit_of_best = std::move(hit);
+    }
   }
   if (best == nullptr) return false;
   Replica& from = home(sequence);
@@ -188,18 +248,18 @@ bool Scheduler::start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& 
   best->num_tokens += sequence.num_tokens();
   best->waiting.emplace(sequence.id, &sequence);
   sequence.replica = static_cast<int32_t>(best - replicas_.data());
-  start(sequence);
+  start(sequence, *hit_of_best);
   return true;
 }
 
-void Scheduler::stop(Sequence& sequence) {
+void Scheduler::stop(Sequence& sequence, Pages pages) {
   Replica& replica = home(sequence);
   replica.slots.release(sequence.slot, sequence.id);
   sequence.slot = -1;
   sequence.is_running = false;
   sequence.num_cached = 0;
   sequence.num_planned = 0;
-  replica.pool.release(sequence.pages, sequence.id);
+  replica.cache.release(sequence.table, sequence.id, pages);
   replica.running.erase(sequence.id);
   --num_running_;
 }
@@ -207,7 +267,7 @@ void Scheduler::stop(Sequence& sequence) {
 void Scheduler::preempt(Replica& replica, Sequence& sequence) {
   LOCKSTEP_CHECK(replica.running.size() > 1,
                  "request {} of {} tokens is alone and lacks pages; its replica has {}", sequence.id,
-                 sequence.num_tokens(), replica.pool.num_pages());
+                 sequence.num_tokens(), replica.cache.num_pages());
   if (sequence.num_planned > 0) {  // a decode row: prompts are planned after all of these, and oldest first
     LOCKSTEP_CHECK(sequence.decodes(), "request {} has {} prompt rows planned", sequence.id,
                    sequence.num_planned);
@@ -229,6 +289,11 @@ void Scheduler::commit() {
       sequence->num_cached += sequence->num_planned;
       sequence->num_planned = 0;
       if (is_scored) sequence->num_scored = sequence->num_cached;
+      if (const int32_t num_full = sequence->num_cached / limits_.page_size;
+          num_full > sequence->table.num_shared && replica.cache.shares()) {
+        extend_page_keys(sequence->cache_salt, sequence->tokens, limits_.page_size, sequence->page_keys);
+        replica.cache.share(sequence->path(), num_full, sequence->table, sequence->id);
+      }
     }
   }
 }
@@ -248,16 +313,20 @@ void Scheduler::append(RequestId id, int32_t token) {
   ++home(sequence).num_tokens;
 }
 
-void Scheduler::remove(RequestId id) {
+void Scheduler::remove(RequestId id, Pages pages) {
   LOCKSTEP_CHECK(phase_ == Phase::kBetweenSteps, "request {} may be in step {}", id, num_steps_);
   Sequence& sequence = find(id);
   if (sequence.is_running)
-    stop(sequence);
+    stop(sequence, pages);
   else
     home(sequence).waiting.erase(id);
   home(sequence).num_tokens -= sequence.num_tokens();
   sequences_.erase(id);
   if (empty()) check_idle();
+}
+
+void Scheduler::clear_cache() {
+  for (Replica& replica : replicas_) replica.cache.clear();
 }
 
 Sequence& Scheduler::find(RequestId id) {
@@ -276,8 +345,9 @@ ReplicaStats Scheduler::replica_stats(int replica) const {
   const Replica& r = replicas_[static_cast<size_t>(replica)];
   return {.running = static_cast<int>(r.running.size()),
           .queued = static_cast<int>(r.waiting.size()),
-          .pages_used = r.pool.num_used(),
-          .pages_total = r.pool.num_pages(),
+          .pages_used = r.cache.num_used(),
+          .pages_total = r.cache.num_pages(),
+          .pages_cached = r.cache.num_unused(),
           .slots_used = r.slots.num_used(),
           .slots_total = r.slots.num_slots()};
 }

@@ -3,8 +3,9 @@
 // thread, no clock, no randomness; the same calls give the same steps. For the step loop only.
 //
 // A step carries one decode row for each sequence that generates and prompt rows within the budget, first
-// come first served. Pages are taken as a sequence grows; when a replica has none left its youngest running
-// sequence is preempted, which frees its pages and computes it again later.
+// come first served. What the replica's cache holds of a beginning is taken from there. Pages are taken as a
+// sequence grows; when a replica has none left its youngest running sequence is preempted, which gives its
+// pages up and is computed again later, as far as the cache has forgotten it.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,13 +13,18 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lockstep/runtime/kv_cache/page_pool.h"
+#include "lockstep/runtime/kv_cache/replica_cache.h"
 #include "lockstep/runtime/kv_cache/slot_pool.h"
 #include "lockstep/runtime/scheduler/limits.h"
 #include "lockstep/runtime/scheduler/sequence.h"
 #include "lockstep/runtime/step.h"
 
 namespace lockstep::runtime {
+
+// Of the sequences that have started: their prompts' tokens, and those taken from the cache.
+struct PrefixCounts {
+  uint64_t queried = 0, hit = 0;
+};
 
 class Scheduler {
  public:
@@ -35,16 +41,21 @@ class Scheduler {
 
   // The token drawn after the last one of a running sequence, all of which is cached.
   void append(RequestId id, int32_t token);
-  // Ended or cancelled, wherever it is: pages and slot are free again.
-  void remove(RequestId id);
+  // Ended or cancelled, wherever it is: its slot is free again, and its pages are or stay in the tree, for
+  // others.
+  using Pages = ReplicaCache::Pages;
+  void remove(RequestId id, Pages pages = Pages::kKeep);
+  // Forgets all cached beginnings that nobody is using.
+  void clear_cache();
 
   bool empty() const { return sequences_.empty(); }
   const Sequence& sequence(RequestId id) const;
   int32_t num_running() const { return num_running_; }
   uint64_t num_preemptions() const { return num_preemptions_; }
+  const PrefixCounts& prefix_counts() const { return prefix_counts_; }
   ReplicaStats replica_stats(int replica) const;
 
-  // With no sequence left, every page and slot is free.
+  // With no sequence left, every slot is free, and every page is or lies in the tree out of use.
   void check_idle() const;
   // Everything that must hold between steps, for tests: costs a pass over all pages and sequences.
   void check_invariants() const;
@@ -56,7 +67,7 @@ class Scheduler {
   };
   struct Replica {
     explicit Replica(const SchedulerLimits& limits);
-    PagePool pool;
+    ReplicaCache cache;
     std::map<RequestId, Sequence*> waiting, running;  // oldest first
     SlotPool slots;
     int64_t num_tokens = 0;  // of all its sequences: its load
@@ -66,22 +77,25 @@ class Scheduler {
 
   Replica& home(const Sequence& sequence) { return replicas_[static_cast<size_t>(sequence.replica)]; }
   Sequence& find(RequestId id);
-  int32_t least_loaded() const;
+  int32_t cheapest_replica(const Sequence& sequence) const;
 
   void plan_decodes(Replica& replica);
   void plan_prompts(Replica& replica);
   void admit_waiting();
-  int32_t prompt_rows(const Replica& replica, const Sequence& sequence) const;
+  int32_t prompt_rows(const Replica& replica, const Sequence& sequence, int32_t num_cached) const;
   void plan(Replica& replica, Sequence& sequence, int32_t num_rows);
 
-  bool can_start(const Replica& replica, const Sequence& sequence) const;
-  bool has_pages_for(const Replica& replica, const Sequence& sequence) const;
-  void start(Sequence& sequence);
+  std::optional<PrefixHit> can_start(const Replica& replica, const Sequence& sequence) const;
+  PrefixHit find_prefix(const Replica& replica, const Sequence& sequence) const;
+  bool is_being_computed(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const;
+  bool has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const;
+  void start(Sequence& sequence, const PrefixHit& hit);
   bool start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& blocked);
-  void stop(Sequence& sequence);  // gives up pages and slot
+  void stop(Sequence& sequence, Pages pages = Pages::kKeep);  // gives up pages and slot
   void preempt(Replica& replica, Sequence& sequence);
   int32_t num_pages_wanted(const Sequence& sequence) const;
 
+  void check_table(const Replica& replica, const Sequence& sequence, std::vector<int32_t>& users) const;
   StepInput build();
   planning::ReplicaCounts fill(const Replica& replica, std::vector<SequenceRows>& rows) const;
 
@@ -92,6 +106,7 @@ class Scheduler {
   RequestId last_id_ = 0;
   uint64_t num_steps_ = 0;
   uint64_t num_preemptions_ = 0;
+  PrefixCounts prefix_counts_;
   int32_t num_running_ = 0;
 };
 

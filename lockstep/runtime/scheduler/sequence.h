@@ -3,8 +3,10 @@
 // no sink.
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "lockstep/runtime/kv_cache/replica_cache.h"
 #include "lockstep/runtime/step.h"
 
 namespace lockstep::runtime {
@@ -15,6 +17,7 @@ struct NewSequence {
   std::vector<int32_t> prompt;
   WantedLogits prompt_logits = WantedLogits::kLast;  // kAll: of every prompt position
   std::optional<int> replica;                        // none: the scheduler chooses
+  std::string cache_salt;                            // only sequences of one salt share pages
 };
 
 struct Sequence {
@@ -29,10 +32,16 @@ struct Sequence {
   int32_t num_cached = 0;    // tokens that the cache holds
   int32_t num_planned = 0;   // rows in the step that is being formed or run
   int32_t slot = -1;         // while running
-  std::vector<int32_t> pages;
+  PageTable table;
+  std::string cache_salt;
+  std::vector<uint64_t> page_keys;  // of full pages of `tokens`, with a prefix cache
+  // Prompt tokens that were taken from the cache when it first started; -1 before.
+  int32_t num_from_cache = -1;
 
   int32_t num_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_pending() const { return num_tokens() - num_cached; }
+  TreePath path() const { return {.salt = cache_salt, .tokens = tokens, .keys = page_keys}; }
+  bool is_to_score() const { return num_scored < num_to_score; }
   // Only the token drawn last is missing from the cache.
   bool decodes() const { return num_pending() == 1 && num_tokens() > num_prompt; }
 

@@ -12,7 +12,8 @@ SequenceRows rows_of(const Sequence& sequence, int32_t page_size) {
           .wanted = sequence.wanted(sequence.num_planned),
           .token_ids = {begin, begin + sequence.num_planned},
           .context = context,
-          .page_table = {sequence.pages.begin(), sequence.pages.begin() + num_pages_for(context, page_size)},
+          .page_table = {sequence.table.pages.begin(),
+                         sequence.table.pages.begin() + num_pages_for(context, page_size)},
           .slot = sequence.slot};
 }
 
@@ -53,10 +54,26 @@ void Scheduler::check_idle() const {
   LOCKSTEP_CHECK_EQ(sequences_.size(), size_t{0});
   LOCKSTEP_CHECK_EQ(num_running_, 0);
   for (const Replica& replica : replicas_) {
-    LOCKSTEP_CHECK_EQ(replica.pool.num_used(), 0);
+    LOCKSTEP_CHECK_EQ(replica.cache.num_used(), 0);
+    replica.cache.check();
     LOCKSTEP_CHECK_EQ(replica.num_tokens, 0);
     LOCKSTEP_CHECK_EQ(replica.waiting.size() + replica.running.size(), size_t{0});
     LOCKSTEP_CHECK_EQ(replica.slots.num_used(), 0);
+  }
+}
+
+// The pages of a sequence, of which others may use those at the beginning too.
+void Scheduler::check_table(const Replica& replica, const Sequence& sequence,
+                            std::vector<int32_t>& users) const {
+  const PageTable& table = sequence.table;
+  LOCKSTEP_CHECK_LE(sequence.num_cached, sequence.num_tokens());
+  LOCKSTEP_CHECK_LE(int64_t{sequence.num_cached},
+                    static_cast<int64_t>(table.pages.size()) * limits_.page_size);
+  LOCKSTEP_CHECK_LE(int64_t{table.num_shared} * limits_.page_size, int64_t{sequence.num_cached});
+  for (size_t i = 0; i < table.pages.size(); ++i) {
+    const bool is_shared = i < static_cast<size_t>(table.num_shared);
+    LOCKSTEP_CHECK_EQ(replica.cache.owner_of(table.pages[i]), is_shared ? PagePool::kTree : sequence.id);
+    if (is_shared) ++users[static_cast<size_t>(table.pages[i])];
   }
 }
 
@@ -64,24 +81,29 @@ void Scheduler::check_invariants() const {
   size_t num_listed = 0;
   int32_t num_running = 0;
   for (const Replica& replica : replicas_) {
-    int64_t num_tokens = 0, num_pages = 0;
+    int64_t num_tokens = 0, num_own_pages = 0;
+    std::vector<int32_t> users(static_cast<size_t>(replica.cache.num_pages()), 0);
     for (const auto* list : {&replica.waiting, &replica.running}) {
       num_listed += list->size();
       for (const auto& [id, sequence] : *list) {
         const bool runs = list == &replica.running;
         LOCKSTEP_CHECK_EQ(sequence->is_running, runs);
         LOCKSTEP_CHECK_EQ(&replicas_[static_cast<size_t>(sequence->replica)] == &replica, true);
-        LOCKSTEP_CHECK_LE(sequence->num_cached, sequence->num_tokens());
-        LOCKSTEP_CHECK_LE(int64_t{sequence->num_cached},
-                          static_cast<int64_t>(sequence->pages.size()) * limits_.page_size);
-        for (const int32_t page : sequence->pages) LOCKSTEP_CHECK_EQ(replica.pool.owner_of(page), id);
+        check_table(replica, *sequence, users);
         if (runs) LOCKSTEP_CHECK_EQ(replica.slots.owner_of(sequence->slot), id);
         num_tokens += sequence->num_tokens();
-        num_pages += static_cast<int64_t>(sequence->pages.size());
+        num_own_pages += static_cast<int64_t>(sequence->table.pages.size()) - sequence->table.num_shared;
       }
     }
+    int64_t num_shared_pages = 0;
+    for (size_t page = 0; page < users.size(); ++page) {
+      num_shared_pages += users[page] > 0 ? 1 : 0;
+      if (replica.cache.owner_of(static_cast<int32_t>(page)) == PagePool::kTree)
+        LOCKSTEP_CHECK_EQ(users[page], replica.cache.num_users(static_cast<int32_t>(page)));
+    }
+    replica.cache.check();
     LOCKSTEP_CHECK_EQ(num_tokens, replica.num_tokens);
-    LOCKSTEP_CHECK_EQ(num_pages, int64_t{replica.pool.num_used()});
+    LOCKSTEP_CHECK_EQ(num_own_pages + num_shared_pages, int64_t{replica.cache.num_used()});
     LOCKSTEP_CHECK_EQ(replica.running.size(), static_cast<size_t>(replica.slots.num_used()));
     num_running += static_cast<int32_t>(replica.running.size());
   }

@@ -299,6 +299,7 @@ ReplyContext Api::reply_context(std::string_view id_prefix, const GenerationOpti
           .tokenizer = &context_.chat.tokenizer(),
           .responder = std::move(responder),
           .num_choices = options.num_choices,
+          .choices_per_prompt = options.num_choices,
           .num_top_logprobs = options.num_top_logprobs,
           .include_usage = options.include_usage};
 }

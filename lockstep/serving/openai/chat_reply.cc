@@ -55,8 +55,7 @@ class ChatAnswer : public GenerationListener {
 
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
     choices_[static_cast<size_t>(choice_idx)].finish = end.finish;
-    usage_.completion_tokens += end.num_tokens;
-    usage_.reasoning_tokens += end.num_reasoning_tokens;
+    usage_.add(choice_idx / context_.choices_per_prompt, end);
   }
 
   void finished() override {
@@ -129,7 +128,7 @@ class ChatStream : public GenerationListener {
   }
 
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
-    stream_.add_usage(end);
+    stream_.add_usage(choice_idx, end);
     stream_.choice(choice_idx, R"("delta":{})", "", name_of(end.finish));
   }
 

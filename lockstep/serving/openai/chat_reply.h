@@ -13,6 +13,7 @@ struct ReplyContext {
   const Tokenizer* tokenizer = nullptr;  // must outlive the reply
   std::shared_ptr<http::Responder> responder;
   int num_choices = 1;
+  int choices_per_prompt = 1;  // the choices of a prompt follow each other
   int64_t prompt_tokens = 0;
   int num_top_logprobs = -1;   // -1: no log probabilities
   bool include_usage = false;  // a stream ends with a chunk of usage

@@ -33,7 +33,7 @@ class CompletionAnswer : public GenerationListener {
 
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
     choices_[static_cast<size_t>(choice_idx)].finish = end.finish;
-    usage_.completion_tokens += end.num_tokens;
+    usage_.add(choice_idx / context_.choices_per_prompt, end);
   }
 
   void finished() override {
@@ -90,7 +90,7 @@ class CompletionStream : public GenerationListener {
   }
 
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
-    stream_.add_usage(end);
+    stream_.add_usage(choice_idx, end);
     stream_.choice(choice_idx, body(""), "", name_of(end.finish));
   }
 

@@ -44,9 +44,8 @@ void EventStream::choice(int choice_idx, std::string_view body, std::string_view
   context_.responder->write(std::move(event));
 }
 
-void EventStream::add_usage(const ChoiceEnd& end) {
-  usage_.completion_tokens += end.num_tokens;
-  usage_.reasoning_tokens += end.num_reasoning_tokens;
+void EventStream::add_usage(int choice_idx, const ChoiceEnd& end) {
+  usage_.add(choice_idx / context_.choices_per_prompt, end);
 }
 
 void EventStream::finish() {

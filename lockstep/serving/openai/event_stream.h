@@ -19,7 +19,7 @@ class EventStream {
   // A chunk with one choice. `body` is JSON text without braces: "delta":{...} or "text":"...".
   void choice(int choice_idx, std::string_view body, std::string_view logprobs_json,
               std::string_view finish_reason);
-  void add_usage(const ChoiceEnd& end);
+  void add_usage(int choice_idx, const ChoiceEnd& end);
   void finish();
   void fail(const Error& error);
 

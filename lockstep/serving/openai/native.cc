@@ -69,12 +69,12 @@ std::string native_field(const std::string& field, bool has_text) {
 }
 
 Json meta_info(const ReplyHead& head, int choice_idx, int num_choices, int64_t prompt_tokens,
-               int64_t num_tokens) {
+               int64_t num_tokens, int64_t cached_tokens) {
   return {{"id", num_choices == 1 ? head.id : fmt::format("{}-{}", head.id, choice_idx)},
           {"finish_reason", nullptr},
           {"prompt_tokens", prompt_tokens},
           {"completion_tokens", num_tokens},
-          {"cached_tokens", 0}};
+          {"cached_tokens", cached_tokens}};
 }
 
 Json finish_json(const ChoiceEnd& end) {
@@ -89,7 +89,7 @@ class NativeAnswer : public GenerationListener {
     for (size_t i = 0; i < prompt_tokens.size(); ++i)
       choices_.push_back({{"text", ""},
                           {"meta_info", meta_info(context_.head, static_cast<int>(i), context_.num_choices,
-                                                  prompt_tokens[i], 0)}});
+                                                  prompt_tokens[i], 0, 0)}});
   }
 
   void started() override {}
@@ -102,6 +102,7 @@ class NativeAnswer : public GenerationListener {
     Json& meta = choices_[static_cast<size_t>(choice_idx)]["meta_info"];
     meta["finish_reason"] = finish_json(end);
     meta["completion_tokens"] = end.num_tokens;
+    meta["cached_tokens"] = end.num_cached_tokens;
   }
   void finished() override {
     const Json body = answers_ == Answers::kList ? Json(choices_) : choices_[0];
@@ -132,10 +133,10 @@ class NativeStream : public GenerationListener {
     for (const Delta& delta : deltas) texts_[static_cast<size_t>(choice_idx)] += delta.text.text();
     int& num_tokens = num_tokens_[static_cast<size_t>(choice_idx)];
     num_tokens += static_cast<int>(tokens.size());
-    write(choice_idx, num_tokens, nullptr);
+    write(choice_idx, {.num_tokens = num_tokens}, nullptr);
   }
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
-    write(choice_idx, end.num_tokens, finish_json(end));
+    write(choice_idx, end, finish_json(end));
   }
   void finished() override {
     context_.responder->write(std::string(kSseDone));
@@ -148,9 +149,11 @@ class NativeStream : public GenerationListener {
   }
 
  private:
-  void write(int choice_idx, int num_tokens, Json finish) {
+  // The cache's part is known at the end.
+  void write(int choice_idx, const ChoiceEnd& so_far, Json finish) {
     const auto idx = static_cast<size_t>(choice_idx);
-    Json meta = meta_info(context_.head, choice_idx, context_.num_choices, prompt_tokens_[idx], num_tokens);
+    Json meta = meta_info(context_.head, choice_idx, context_.num_choices, prompt_tokens_[idx],
+                          so_far.num_tokens, so_far.num_cached_tokens);
     meta["finish_reason"] = std::move(finish);
     Json event = {{"text", texts_[idx]}, {"meta_info", std::move(meta)}};
     if (context_.num_choices > 1) event["index"] = choice_idx;

@@ -1,13 +1,28 @@
 #include "lockstep/serving/openai/reply_head.h"
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 namespace lockstep::serving::openai {
 
+void Usage::add(int prompt_idx, const ChoiceEnd& end) {
+  completion_tokens += end.num_tokens;
+  reasoning_tokens += end.num_reasoning_tokens;
+  const auto idx = static_cast<size_t>(prompt_idx);
+  if (cached_tokens.size() <= idx) cached_tokens.resize(idx + 1, -1);
+  int64_t& cached = cached_tokens[idx];
+  cached = cached < 0 ? end.num_cached_tokens : std::min<int64_t>(cached, end.num_cached_tokens);
+}
+
 Json usage_json(const Usage& usage) {
+  const int64_t cached =
+      std::accumulate(usage.cached_tokens.begin(), usage.cached_tokens.end(), int64_t{0},
+                      [](int64_t sum, int64_t tokens) { return sum + std::max<int64_t>(tokens, 0); });
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}},
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 

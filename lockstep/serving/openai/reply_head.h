@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/base/json.h"
+#include "lockstep/serving/generation.h"
 
 namespace lockstep::serving::openai {
 
@@ -17,6 +19,11 @@ struct ReplyHead {
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
+  // [prompts] the tokens that were in the cache before the request came: the fewest of the prompt's choices,
+  // since one choice may find what another has computed.
+  std::vector<int64_t> cached_tokens;
+
+  void add(int prompt_idx, const ChoiceEnd& end);
 };
 
 Json usage_json(const Usage& usage);
