@@ -154,6 +154,9 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
          "--disable-radix-cache", [&config](int64_t) { config.prefix_cache = runtime::PrefixCache::kOff; },
          "Compute every prompt whole, also where its beginning is in the cache")
       ->group(kCapacity);
+  app.add_option("--max-mamba-cache-size", config.max_mamba_cache_size,
+                 "Recurrent states of a replica: one for each running request, the rest for copies")
+      ->group(kCapacity);
   add_choice(
       app, "--kv-cache-dtype", config.cache_type, "Numbers in the cache",
       Choices<runtime::CacheType>{{"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}})

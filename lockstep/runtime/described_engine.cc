@@ -95,35 +95,63 @@ CacheBytes most_cache_bytes(const DescribedEngine& described, CacheType type) {
   return most;
 }
 
-// How many tokens of a replica fit into the memory's share beside what every sequence keeps once.
-Result<int64_t> affordable_tokens(const EngineConfig& config, const DescribedEngine& described) {
-  const planning::Configuration& configuration = described.planned.configuration;
+// What the caches of a rank may take; none where the device is not here (described.device says so).
+std::optional<double> share_of_memory(const EngineConfig& config, const DescribedEngine& described) {
   auto facts = kernels::device_facts(config.device);
-  if (!facts) return kMostCachedTokens;  // described.device says so
+  if (!facts) return std::nullopt;
   // What a container may use of the host's memory is less than there is.
   if (config.device == Device::kCpu)
     facts->memory_bytes = {static_cast<double>(machine_facts().usable_memory_bytes())};
-  const CacheBytes& bytes = described.cache_bytes;
-  const double share =
-      kernels::memory_of_a_rank(*facts, configuration.grid.num_ranks) * config.mem_fraction_static;
-  const double states =
-      static_cast<double>(bytes.per_sequence) * static_cast<double>(configuration.capacity.max_requests);
-  if (states >= share)
+  return kernels::memory_of_a_rank(*facts, described.planned.configuration.grid.num_ranks) *
+         config.mem_fraction_static;
+}
+
+// Places for copies of what a sequence keeps once: as many as were asked for, else four for each sequence
+// that can run, as far as they take no more than a quarter of what running sequences leave of the share.
+Result<int32_t> num_snapshots(const EngineConfig& config, const DescribedEngine& described) {
+  const int32_t num_running = described.planned.configuration.capacity.max_requests;
+  if (config.max_mamba_cache_size && *config.max_mamba_cache_size < num_running)
     return invalid_argument(
-        "--max-running-requests",
+        "--max-mamba-cache-size",
+        "--max-mamba-cache-size {} is fewer than the {} requests of a replica that can run: raise it, or "
+        "lower --max-running-requests",
+        *config.max_mamba_cache_size, num_running);
+  const auto bytes = static_cast<double>(described.cache_bytes.per_sequence);
+  if (bytes == 0 || config.prefix_cache == PrefixCache::kOff) return 0;
+  if (config.max_mamba_cache_size) return *config.max_mamba_cache_size - num_running;
+  const int32_t most = 4 * num_running;
+  const auto share = share_of_memory(config, described);
+  if (!share) return most;
+  const double quarter = std::max(0.0, (*share - bytes * num_running) / 4);
+  return static_cast<int32_t>(std::min(quarter / bytes, 1.0 * most));
+}
+
+// How many tokens of a replica fit into the memory's share beside what every sequence keeps once.
+Result<int64_t> affordable_tokens(const EngineConfig& config, const DescribedEngine& described,
+                                  int32_t num_snapshots) {
+  const int32_t num_states = described.planned.configuration.capacity.max_requests + num_snapshots;
+  const auto share = share_of_memory(config, described);
+  if (!share) return kMostCachedTokens;
+  const CacheBytes& bytes = described.cache_bytes;
+  const double states = static_cast<double>(bytes.per_sequence) * num_states;
+  if (states >= *share) {
+    const char* flag = config.max_mamba_cache_size ? "--max-mamba-cache-size" : "--max-running-requests";
+    return invalid_argument(
+        flag,
         "{} sequences of a replica keep {:.1f} MB each on a rank, which leaves nothing of "
-        "the {:.1f} MB a rank that --mem-fraction-static {} allows: lower "
-        "--max-running-requests",
-        configuration.capacity.max_requests, static_cast<double>(bytes.per_sequence) / 1e6, share / 1e6,
-        config.mem_fraction_static);
+        "the {:.1f} MB a rank that --mem-fraction-static {} allows: lower {}",
+        num_states, static_cast<double>(bytes.per_sequence) / 1e6, *share / 1e6, config.mem_fraction_static,
+        flag);
+  }
   // A model without attention caches nothing for a token.
-  const double tokens = (share - states) / static_cast<double>(std::max<int64_t>(bytes.per_token, 1));
+  const double tokens = (*share - states) / static_cast<double>(std::max<int64_t>(bytes.per_token, 1));
   return static_cast<int64_t>(std::min(tokens, 1.0 * kMostCachedTokens));
 }
 
 // Pages of one replica: what was asked for, else what every running request could need, within the memory's
 // share. All replicas get the same number.
-Result<int64_t> pages_per_replica(const EngineConfig& config, const DescribedEngine& described) {
+Result<int64_t> pages_per_replica(const EngineConfig& config, const DescribedEngine& described,
+                                  int32_t num_snapshots) {
   const PlannedEngine& planned = described.planned;
   if (config.page_size < 1 || config.page_size > kMostPageTokens)
     return invalid_argument("--page-size", "--page-size {} is not between 1 and {}", config.page_size,
@@ -131,7 +159,7 @@ Result<int64_t> pages_per_replica(const EngineConfig& config, const DescribedEng
   if (!(config.mem_fraction_static > 0 && config.mem_fraction_static < 1))
     return invalid_argument("--mem-fraction-static", "--mem-fraction-static {} is not between 0 and 1",
                             config.mem_fraction_static);
-  const auto affordable = affordable_tokens(config, described);
+  const auto affordable = affordable_tokens(config, described, num_snapshots);
   if (!affordable) return affordable.error();
   const int64_t useful =
       static_cast<int64_t>(planned.configuration.capacity.max_requests) * planned.model.context_length;
@@ -153,7 +181,9 @@ Status check_device(Device device, int num_ranks) {
 
 Result<SchedulerLimits> limits_of(const EngineConfig& config, const DescribedEngine& described) {
   const PlannedEngine& planned = described.planned;
-  const auto pages = pages_per_replica(config, described);
+  const auto snapshots = num_snapshots(config, described);
+  if (!snapshots) return snapshots.error();
+  const auto pages = pages_per_replica(config, described, *snapshots);
   if (!pages) return pages.error();
   const SchedulerLimits limits{
       .shape = planning::step_shape(planned.plans.grid, planned.configuration.capacity),
@@ -165,7 +195,8 @@ Result<SchedulerLimits> limits_of(const EngineConfig& config, const DescribedEng
       .context_length = planned.model.context_length,
       .prefix_cache = config.prefix_cache,
       .sequence_state =
-          described.cache_bytes.per_sequence > 0 ? SequenceState::kKept : SequenceState::kNone};
+          described.cache_bytes.per_sequence > 0 ? SequenceState::kKept : SequenceState::kNone,
+      .num_snapshots = *snapshots};
   if (const Status status = check_limits(limits); !status) return status.error();
   return limits;
 }

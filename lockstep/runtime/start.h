@@ -30,6 +30,8 @@ struct EngineConfig {
   int max_queued_requests = 1024;           // --max-queued-requests
   CacheType cache_type = CacheType::kF32;   // --kv-cache-dtype
   PrefixCache prefix_cache = PrefixCache::kOn;  // --disable-radix-cache: kOff
+  // --max-mamba-cache-size: recurrent states of a replica, those of running requests included
+  std::optional<int> max_mamba_cache_size;
   std::optional<QuantFormat> quantization;  // --quantization: of plain weights, while they are read
   Device device = Device::kCpu;             // --device
   ProductInputs product_inputs = ProductInputs::kRounded;  // --product-inputs, of a GPU

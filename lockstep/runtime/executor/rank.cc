@@ -64,7 +64,7 @@ Status Rank::load(std::atomic<uint64_t>& bytes_read) {
   model_ = std::move(model).value();
   auto cache = CacheMemory::allocate(parts_.description->cache_needs(shards),
                                      {.tokens = parts_.options.pages_per_replica * parts_.options.page_size,
-                                      .slots = parts_.shape.capacity.max_requests,
+                                      .slots = parts_.shape.capacity.max_requests + parts_.options.num_snapshots,
                                       .token_dtype = parts_.options.cache_dtype},
                                      kernels_->memory());
   if (!cache) return cache.error();
@@ -81,6 +81,8 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
                             .decodes = sequences.decodes,
                             .page_size = parts_.options.page_size,
                             .caches = cache_.views()};
+  const std::vector<SequenceRows>& own = input.replicas[static_cast<size_t>(replica_)];
+  copy_slots(own, &SequenceRows::load_slot, &SequenceRows::slot);
   TensorView logits;
   const auto forward = [&] { logits = model_->forward(batch, {boundary_, *kernels_, workspace_}); };
   if (repeats(input, sequences)) {
@@ -88,7 +90,20 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
   } else {
     forward();
   }
+  copy_slots(own, &SequenceRows::slot, &SequenceRows::save_slot);
   deliver(input, on_host(logits), sink);
+}
+
+// Snapshots of what is kept once a sequence: whole slots, in every layer that has some.
+void Rank::copy_slots(const std::vector<SequenceRows>& sequences, int32_t SequenceRows::* from,
+                      int32_t SequenceRows::* to) {
+  std::vector<kernels::RowPiece> pieces;
+  for (const SequenceRows& rows : sequences)
+    if (rows.*from >= 0 && rows.*to >= 0)
+      pieces.push_back({.src_row = rows.*from, .dst_row = rows.*to, .num_rows = 1});
+  if (pieces.empty()) return;
+  for (const TensorView& slots : cache_.sequence_views())
+    kernels_->copy_rows({.sources = {&slots, 1}, .pieces = pieces, .out = slots});
 }
 
 // Steps of one rank that only decode come again and again with the same shapes. With several ranks the host

@@ -25,6 +25,8 @@ class Rank {
 
  private:
   bool repeats(const StepInput& input, const ReplicaSequences& sequences) const;
+  void copy_slots(const std::vector<SequenceRows>& sequences, int32_t SequenceRows::* from,
+                  int32_t SequenceRows::* to);
   static uint64_t shape_of(const planning::StepPlan& plan);
   TensorView on_host(const TensorView& logits);
   void deliver(const StepInput& input, TensorView logits, const LogitSink& sink);

@@ -35,6 +35,7 @@ Result<CacheMemory> CacheMemory::allocate(std::span<const models::CacheNeed> nee
                                is_once ? "--max-running-requests" : "--max-total-tokens"),
                    is_once ? "--max-running-requests" : "--max-total-tokens"};
     cache.views_.push_back(view_of(cache.memory_.back().get(), dtype, {rows, values}));
+    if (is_once) cache.sequence_views_.push_back(cache.views_.back());
   }
   return cache;
 }

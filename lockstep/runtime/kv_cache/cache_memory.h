@@ -29,6 +29,8 @@ class CacheMemory {
 
   // One a need, in their order: [tokens, values per token] or [slots, values per sequence].
   std::span<const TensorView> views() const { return views_; }
+  // Of these, what is kept once a sequence.
+  std::span<const TensorView> sequence_views() const { return sequence_views_; }
 
  private:
   struct Release {
@@ -36,7 +38,7 @@ class CacheMemory {
     void operator()(void* memory) const { of->release(memory); }
   };
   std::vector<std::unique_ptr<void, Release>> memory_;
-  std::vector<TensorView> views_;
+  std::vector<TensorView> views_, sequence_views_;
 };
 
 }  // namespace lockstep::runtime

@@ -36,7 +36,7 @@ Status check_limits(const SchedulerLimits& limits) {
       {"--page-size", limits.page_size, 1, "a page holds at least one token"},
       {"--mem-fraction-static", limits.pages_per_replica, 1, "the cache has no page"},
       {"--context-length", limits.context_length, 1, "no prompt would fit"},
-      {"--max-mamba-cache-size", limits.num_snapshots, 0, "it is a count"},
+      {"--max-mamba-cache-size", limits.num_snapshots, 0, "running requests need a state each"},
   };
   for (const Minimum& m : minimums) {
     if (m.value < m.at_least)

@@ -20,6 +20,8 @@ struct SchedulerLimits {
   PrefixCache prefix_cache = PrefixCache::kOff;
   SequenceState sequence_state = SequenceState::kNone;
   int32_t num_snapshots = 0;  // of a replica: places for copies of what is kept once a sequence
+  // A sequence makes no copy before so many tokens have come since its last; a quarter at a prompt's end.
+  int32_t tokens_between_snapshots = 256;
 
   // Running at once, over all replicas.
   int32_t max_running() const;

@@ -1,6 +1,7 @@
 #include "lockstep/runtime/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::runtime {
 
@@ -103,7 +104,7 @@ void Scheduler::plan_prompts(Replica& replica) {
       };
       while (in_budget > 0 && in_cache() <= 0 && replica.running.rbegin()->first != sequence.id)
         preempt(replica, *replica.running.rbegin()->second);
-      int32_t num_rows = in_cache();
+      const int32_t num_rows = chunk(replica, sequence, in_cache());
       // The shorter chunk may end elsewhere than the one that the budget was asked for.
       if (num_rows > 0) plan(replica, sequence, num_rows);
     }
@@ -135,7 +136,50 @@ void Scheduler::plan(Replica& replica, Sequence& sequence, int32_t num_rows) {
   if (!sequence.decodes()) budget.prompt_rows -= num_rows;
   budget.logit_rows -= num_logit_rows(sequence.wanted(num_rows), num_rows);
   sequence.num_planned = num_rows;
+  if (makes_snapshots(replica)) plan_snapshot(replica, sequence);
   LOCKSTEP_CHECK_GE(std::min({budget.rows, budget.prompt_rows, budget.logit_rows}), 0);
+}
+
+// Where what is kept once a sequence is to be copied, a chunk ends with a page: where others have gone on
+// otherwise, before the prompt's last tokens, or at least not in the middle of one.
+int32_t Scheduler::chunk(const Replica& replica, const Sequence& sequence, int32_t num_rows) const {
+  if (!makes_snapshots(replica) || sequence.is_to_score() || num_rows <= 0) return num_rows;
+  const int32_t begin = sequence.num_cached, end = begin + num_rows;
+  const auto is_inside = [&](int32_t at) { return begin < at && at < end; };
+  if (is_inside(sequence.wanted_snapshot)) return sequence.wanted_snapshot - begin;
+  const int32_t last = (sequence.num_tokens() - 1) / limits_.page_size * limits_.page_size;
+  if (is_inside(last) && last - sequence.last_snapshot >= limits_.tokens_between_snapshots / 4)
+    return last - begin;
+  const int32_t whole_pages = end / limits_.page_size * limits_.page_size;
+  return end < sequence.num_tokens() && is_inside(whole_pages) ? whole_pages - begin : num_rows;
+}
+
+// A long prompt makes about eight copies on its way, so that one that goes on otherwise has not far to go
+// back; while it generates a sequence makes some too, for whoever continues its text.
+void Scheduler::plan_snapshot(Replica& replica, Sequence& sequence) {
+  const int32_t end = sequence.num_cached + sequence.num_planned;
+  if (end % limits_.page_size != 0 || end >= sequence.num_tokens() + (sequence.decodes() ? 1 : 0)) return;
+  const int32_t since = end - sequence.last_snapshot;
+  const int32_t last = (sequence.num_tokens() - 1) / limits_.page_size * limits_.page_size;
+  const int32_t least = sequence.decodes() ? limits_.tokens_between_snapshots
+                        : end == last      ? limits_.tokens_between_snapshots / 4
+                                           : std::max(limits_.tokens_between_snapshots,
+                                                      sequence.num_tokens() / 8);
+  if (end != sequence.wanted_snapshot && since < least) return;
+  sequence.save_slot = replica.cache.snapshots().take();
+  if (sequence.save_slot != SnapshotPool::kNone) sequence.last_snapshot = end;
+}
+
+// The copy belongs to the page with whose last token it was made, or is given up.
+void Scheduler::end_snapshot(Replica& replica, Sequence& sequence, int32_t page) {
+  SnapshotPool& snapshots = replica.cache.snapshots();
+  sequence.load_slot = -1;
+  const int32_t slot = std::exchange(sequence.save_slot, -1);
+  if (slot < 0) return;
+  if (page != PrefixTree::kNone && snapshots.at(page) == SnapshotPool::kNone)
+    snapshots.keep(slot, page);
+  else
+    snapshots.give_back(slot);
 }
 
 // Oldest first over all replicas; a replica whose oldest cannot start is left for this step, so nobody is
@@ -179,13 +223,19 @@ PrefixHit Scheduler::find_prefix(const Replica& replica, const Sequence& sequenc
 bool Scheduler::is_being_computed(const Replica& replica, const Sequence& sequence,
                                   const PrefixHit& hit) const {
   if (!replica.cache.shares() || sequence.is_to_score()) return false;
-  const auto next = static_cast<size_t>(hit.num_matching);
-  if ((hit.num_matching + 1) * limits_.page_size >= sequence.num_tokens()) return false;
+  // Whether somebody who runs has the same tokens up to there and has not come so far.
+  const auto comes_to = [&](const Sequence& other, int32_t num_pages) {
+    const auto last = static_cast<size_t>(num_pages - 1);
+    return !other.is_to_score() && other.page_keys.size() > last &&
+           other.page_keys[last] == sequence.page_keys[last] &&
+           other.num_cached < num_pages * limits_.page_size;
+  };
+  const int32_t known = hit.num_matching, known_tokens = known * limits_.page_size;
+  const bool may_wait = known_tokens + limits_.page_size < sequence.num_tokens();
   return std::ranges::any_of(replica.running, [&](const auto& entry) {
     const Sequence& other = *entry.second;
-    return !other.is_to_score() && other.page_keys.size() > next &&
-           other.page_keys[next] == sequence.page_keys[next] &&
-           other.num_cached < (hit.num_matching + 1) * limits_.page_size;
+    return (may_wait && comes_to(other, known + 1)) ||
+           (known > hit.num_pages() && other.wanted_snapshot == known_tokens && comes_to(other, known));
   });
 }
 
@@ -219,7 +269,12 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
   replica.waiting.erase(sequence.id);
   replica.running.emplace(sequence.id, &sequence);
   ++num_running_;
-  plan(replica, sequence, prompt_rows(replica, sequence, sequence.num_cached));
+  sequence.load_slot = hit.snapshot;
+  sequence.last_snapshot = sequence.num_cached;
+  sequence.wanted_snapshot =
+      hit.num_matching > hit.num_pages() ? hit.num_matching * limits_.page_size : 0;
+  plan(replica, sequence,
+       chunk(replica, sequence, prompt_rows(replica, sequence, sequence.num_cached)));
 }
 
 // A sequence that waits holds nothing, so it may move to a replica that can run it now, has nobody waiting
@@ -259,6 +314,7 @@ void Scheduler::stop(Sequence& sequence, Pages pages) {
   sequence.is_running = false;
   sequence.num_cached = 0;
   sequence.num_planned = 0;
+  end_snapshot(replica, sequence, PrefixTree::kNone);
   replica.cache.release(sequence.table, sequence.id, pages);
   replica.running.erase(sequence.id);
   --num_running_;
@@ -294,6 +350,11 @@ void Scheduler::commit() {
         extend_page_keys(sequence->cache_salt, sequence->tokens, limits_.page_size, sequence->page_keys);
         replica.cache.share(sequence->path(), num_full, sequence->table, sequence->id);
       }
+      const int32_t last_page = sequence->num_cached / limits_.page_size - 1;
+      end_snapshot(replica, *sequence,
+                   last_page >= 0 && last_page < sequence->table.num_shared
+                       ? sequence->table.pages[static_cast<size_t>(last_page)]
+                       : PrefixTree::kNone);
     }
   }
 }
@@ -301,7 +362,10 @@ void Scheduler::commit() {
 void Scheduler::abandon() {
   phase_ = Phase::kBetweenSteps;
   for (Replica& replica : replicas_)
-    for (const auto& [id, sequence] : replica.running) sequence->num_planned = 0;
+    for (const auto& [id, sequence] : replica.running) {
+      sequence->num_planned = 0;
+      end_snapshot(replica, *sequence, PrefixTree::kNone);
+    }
 }
 
 void Scheduler::append(RequestId id, int32_t token) {

@@ -83,10 +83,14 @@ class Scheduler {
   void plan_prompts(Replica& replica);
   void admit_waiting();
   int32_t prompt_rows(const Replica& replica, const Sequence& sequence, int32_t num_cached) const;
+  int32_t chunk(const Replica& replica, const Sequence& sequence, int32_t num_rows) const;
   void plan(Replica& replica, Sequence& sequence, int32_t num_rows);
+  void plan_snapshot(Replica& replica, Sequence& sequence);
+  static void end_snapshot(Replica& replica, Sequence& sequence, int32_t page);
 
   std::optional<PrefixHit> can_start(const Replica& replica, const Sequence& sequence) const;
   PrefixHit find_prefix(const Replica& replica, const Sequence& sequence) const;
+  bool makes_snapshots(const Replica& replica) const { return replica.cache.snapshots().size() > 0; }
   bool is_being_computed(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const;
   bool has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const;
   void start(Sequence& sequence, const PrefixHit& hit);

@@ -14,7 +14,9 @@ SequenceRows rows_of(const Sequence& sequence, int32_t page_size) {
           .context = context,
           .page_table = {sequence.table.pages.begin(),
                          sequence.table.pages.begin() + num_pages_for(context, page_size)},
-          .slot = sequence.slot};
+          .slot = sequence.slot,
+          .load_slot = sequence.load_slot,
+          .save_slot = sequence.save_slot};
 }
 
 }  // namespace
@@ -56,6 +58,8 @@ void Scheduler::check_idle() const {
   for (const Replica& replica : replicas_) {
     LOCKSTEP_CHECK_EQ(replica.cache.num_used(), 0);
     replica.cache.check();
+    const SnapshotPool& snapshots = replica.cache.snapshots();
+    LOCKSTEP_CHECK_EQ(snapshots.num_free() + snapshots.num_kept(), snapshots.size());
     LOCKSTEP_CHECK_EQ(replica.num_tokens, 0);
     LOCKSTEP_CHECK_EQ(replica.waiting.size() + replica.running.size(), size_t{0});
     LOCKSTEP_CHECK_EQ(replica.slots.num_used(), 0);
