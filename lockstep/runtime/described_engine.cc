@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "lockstep/collectives/in_process/world.h"
@@ -194,8 +195,7 @@ Result<SchedulerLimits> limits_of(const EngineConfig& config, const DescribedEng
       .pages_per_replica = static_cast<int32_t>(*pages),
       .context_length = planned.model.context_length,
       .prefix_cache = config.prefix_cache,
-      .sequence_state =
-          described.cache_bytes.per_sequence > 0 ? SequenceState::kKept : SequenceState::kNone,
+      .sequence_state = described.cache_bytes.per_sequence > 0 ? SequenceState::kKept : SequenceState::kNone,
       .num_snapshots = *snapshots};
   if (const Status status = check_limits(limits); !status) return status.error();
   return limits;

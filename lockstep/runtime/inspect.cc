@@ -57,8 +57,7 @@ Needs needs_of(const DescribedEngine& described) {
               .cache_bytes_per_sequence = described.cache_bytes.per_sequence,
               .cached_tokens = int64_t{limits.pages_per_replica} * limits.page_size,
               .max_running_requests = limits.max_running()};
-  const auto slots =
-      static_cast<double>(planned.configuration.capacity.max_requests + limits.num_snapshots);
+  const auto slots = static_cast<double>(planned.configuration.capacity.max_requests + limits.num_snapshots);
   needs.cache_bytes =
       (static_cast<double>(needs.cached_tokens) * static_cast<double>(needs.cache_bytes_per_token) +
        slots * static_cast<double>(needs.cache_bytes_per_sequence)) *

@@ -180,9 +180,9 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   if (!executor) return executor.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
   if (const int64_t bytes = described->cache_bytes.per_sequence; bytes > 0)
-    say(fmt::format("{} slots a replica for what sequences keep once, {} for copies of it; {:.2f} MB each on a rank",
-                    planned.configuration.capacity.max_requests, limits.num_snapshots,
-                    static_cast<double>(bytes) / 1e6));
+    say(fmt::format(
+        "{} slots a replica for what sequences keep once, {} for copies of it; {:.2f} MB each on a rank",
+        planned.configuration.capacity.max_requests, limits.num_snapshots, static_cast<double>(bytes) / 1e6));
   try {
     warm_up(**executor, limits, config.device);
   } catch (const Fatal& failure) {

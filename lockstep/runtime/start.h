@@ -27,8 +27,8 @@ struct EngineConfig {
   double mem_fraction_static =
       0.4;             // --mem-fraction-static: of memory (of a GPU's free memory), for all caches together
   int page_size = 16;  // --page-size, tokens
-  int max_queued_requests = 1024;           // --max-queued-requests
-  CacheType cache_type = CacheType::kF32;   // --kv-cache-dtype
+  int max_queued_requests = 1024;               // --max-queued-requests
+  CacheType cache_type = CacheType::kF32;       // --kv-cache-dtype
   PrefixCache prefix_cache = PrefixCache::kOn;  // --disable-radix-cache: kOff
   // --max-mamba-cache-size: recurrent states of a replica, those of running requests included
   std::optional<int> max_mamba_cache_size;

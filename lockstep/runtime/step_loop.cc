@@ -192,8 +192,7 @@ void StepLoop::finish(OpenRequest& request, FinishReason reason, Event event) {
   const RequestId id = request.id;
   open_.erase(id);
   // What a request leaves that ended in a fault is not handed to the next one.
-  scheduler_.remove(id,
-                    reason == FinishReason::kError ? Scheduler::Pages::kForget : Scheduler::Pages::kKeep);
+  scheduler_.remove(id, reason == FinishReason::kError ? Scheduler::Pages::kForget : Scheduler::Pages::kKeep);
 }
 
 void StepLoop::post(const std::shared_ptr<const EventSink>& sink, Event event) {

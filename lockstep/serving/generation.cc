@@ -124,9 +124,8 @@ void Generation::end_choice(int choice_idx, ChoiceFinish finish) {
   Choice& choice = choices_[static_cast<size_t>(choice_idx)];
   const ReplyParser& reply = choice.reader->parser();
   choice.is_over = true;
-  listener_->on_choice_end(choice_idx,
-                           {finish_of(reply, finish), choice.num_tokens, reply.num_reasoning_tokens(),
-                            choice.num_cached_tokens});
+  listener_->on_choice_end(choice_idx, {finish_of(reply, finish), choice.num_tokens,
+                                        reply.num_reasoning_tokens(), choice.num_cached_tokens});
   if (--num_open_ > 0) return;
   is_over_ = true;
   listener_->finished();

@@ -65,19 +65,19 @@ TEST(PrefixCache, WhatWasGeneratedIsReusedToo) {
 // contract: cache.salts
 TEST(PrefixCache, SequencesOfAnotherSaltComputeTheirOwn) {
   Scheduler scheduler(sharing());
-  for (const char* salt : {"", "alice", "bob"}) {
-    const auto id = static_cast<RequestId>(std::string(salt).size() + 1);  // 1, 6, 4
-    if (id == 4) continue;
+  const auto run = [&](RequestId id, const char* salt) {
     NewSequence sequence = prompt_of(id, 10);
     sequence.cache_salt = salt;
     scheduler.add(std::move(sequence));
-    EXPECT_THAT(play(scheduler), ElementsAre(fmt::format("{}:PPPPPPPPPP+", id)));
+    const std::string step = play(scheduler).at(0);
     scheduler.remove(id);
-  }
-  NewSequence again = prompt_of(7, 10);
-  again.cache_salt = "alice";
-  scheduler.add(std::move(again));
-  EXPECT_THAT(play(scheduler), ElementsAre("7:PP+"));
+    return step;
+  };
+  EXPECT_EQ(run(1, ""), "1:PPPPPPPPPP+");
+  EXPECT_EQ(run(2, "alice"), "2:PPPPPPPPPP+");
+  EXPECT_EQ(run(3, "bob"), "3:PPPPPPPPPP+");
+  EXPECT_EQ(run(4, "alice"), "4:PP+");
+  EXPECT_EQ(run(5, ""), "5:PP+");
 }
 
 // Both begin in the same step: the second waits for what the first computes.
@@ -99,7 +99,7 @@ TEST(PrefixCache, NobodyWaitsForALastPageThatIsComputedInAnyCase) {
   scheduler.add(prompt_of(1, 4));
   scheduler.add(prompt_of(2, 4));
   EXPECT_THAT(play(scheduler), ElementsAre("1:PPPP+ 2:PPPP+"));
-  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 3) << "one page between them, and one each for its growth";
+  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 1) << "the same page in the end";
 }
 
 // contract: cache.prefix-reused
@@ -161,7 +161,7 @@ TEST(PrefixCache, APreemptedSequenceComputesAgainOnlyWhatWasForgotten) {
   EXPECT_EQ(scheduler.replica_stats(0).pages_used, 3);
   EXPECT_EQ(scheduler.replica_stats(0).pages_cached, 2);
   scheduler.remove(1);
-  EXPECT_THAT(play(scheduler), ElementsAre("2:P+")) << "eight of its nine tokens are still there";
+  EXPECT_THAT(play(scheduler), ElementsAre("2:D+")) << "eight of its nine tokens are still there";
   EXPECT_EQ(scheduler.sequence(2).num_from_cache, 0) << "of its prompt, at its first start";
 }
 
@@ -210,14 +210,113 @@ TEST(PrefixCache, ClearingForgetsWhatNobodyUses) {
   EXPECT_THAT(play(scheduler), ElementsAre("2:D+ 3:PPPPPPPPPP+"));
 }
 
+SchedulerLimits recurrent() {
+  SchedulerLimits limits = sharing();
+  limits.sequence_state = SequenceState::kKept;
+  limits.num_snapshots = 8;
+  limits.tokens_between_snapshots = 16;
+  return limits;
+}
+
+std::vector<int32_t> counting(int begin, int end) {
+  std::vector<int32_t> tokens;
+  for (int i = begin; i < end; ++i) tokens.push_back(i);
+  return tokens;
+}
+
+// contract: cache.snapshots
+TEST(Snapshots, APromptEndsItsLastButOneChunkWithAPageAndLeavesACopyThere) {
+  Scheduler scheduler(recurrent());
+  scheduler.add(prompt_of(1, 22));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPPPPPPPPPPPPPPPPPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PP+"));
+  scheduler.remove(1);
+  scheduler.add(prompt_of(2, 22));
+  const StepInput again = *scheduler.next();
+  EXPECT_EQ(text_of(again.replicas[0]), "2:PP+");
+  EXPECT_GE(again.replicas[0][0].load_slot, 8) << "behind the slots of running sequences";
+  EXPECT_EQ(again.replicas[0][0].save_slot, -1);
+  scheduler.commit();
+  EXPECT_EQ(scheduler.sequence(2).num_from_cache, 20);
+}
+
+TEST(Snapshots, AShortPromptIsNotCutForOne) {
+  SchedulerLimits limits = recurrent();
+  limits.tokens_between_snapshots = 256;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 22));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PPPPPPPPPPPPPPPPPPPPPP+"));
+}
+
+// Pages alone do not hold a beginning. Whoever finds pages and no copy makes one where the ways part.
+// contract: cache.snapshots
+TEST(Snapshots, WhoeverLacksACopyComputesAgainAndLeavesOne) {
+  Scheduler scheduler(recurrent());
+  scheduler.add(prompt_of(1, counting(0, 30)));
+  play(scheduler);
+  play(scheduler);
+  scheduler.remove(1);  // a copy after 28 tokens
+  const auto branch = [&](RequestId id) {
+    std::vector<int32_t> tokens = counting(0, 13);
+    for (int i = 0; i < 9; ++i) tokens.push_back(60 + static_cast<int32_t>(id));
+    scheduler.add(prompt_of(id, tokens));
+  };
+  branch(2);
+  branch(3);  // waits for the copy that 2 makes
+  EXPECT_THAT(play(scheduler), ElementsAre("2:PPPPPPPPPPPP"));
+  EXPECT_THAT(play(scheduler), ElementsAre("2:PPPPPPPP 3:PPPPPPPP"));
+  EXPECT_EQ(scheduler.sequence(3).num_from_cache, 12);
+  EXPECT_EQ(scheduler.replica_stats(0).pages_used, 3 + 2 * 2) << "the three pages are the same for both";
+}
+
+// contract: cache.snapshots
+TEST(Snapshots, TheOneUsedLongestAgoGivesItsPlace) {
+  SchedulerLimits limits = recurrent();
+  limits.num_snapshots = 2;
+  Scheduler scheduler(limits);
+  const auto run = [&](RequestId id, int32_t first) {
+    scheduler.add(prompt_of(id, counting(first, first + 10)));
+    for (int i = 0; i < 3; ++i) play(scheduler);
+    const int32_t num_from_cache = scheduler.sequence(id).num_from_cache;
+    scheduler.remove(id);
+    return num_from_cache;
+  };
+  EXPECT_EQ(run(1, 0), 0);
+  EXPECT_EQ(run(2, 100), 0);
+  EXPECT_EQ(run(3, 0), 8);
+  EXPECT_EQ(run(4, 200), 0) << "takes the place of 2's";
+  EXPECT_EQ(run(5, 0), 8);
+  EXPECT_EQ(run(6, 100), 0);
+}
+
+TEST(Snapshots, WithoutPlacesNothingIsReusedAndNothingIsCut) {
+  SchedulerLimits limits = recurrent();
+  limits.num_snapshots = 0;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 2; ++id) {
+    scheduler.add(prompt_of(id, 22));
+    EXPECT_THAT(play(scheduler), ElementsAre(fmt::format("{}:PPPPPPPPPPPPPPPPPPPPPP+", id)));
+    scheduler.remove(id);
+  }
+}
+
+TEST(Snapshots, AnAbandonedStepLeavesNone) {
+  Scheduler scheduler(recurrent());
+  scheduler.add(prompt_of(1, 22));
+  ASSERT_TRUE(scheduler.next().has_value());
+  scheduler.abandon();
+  scheduler.remove(1);
+  scheduler.check_idle();
+}
+
 // The figure that people ask for: 64 requests, 3,000 tokens in common, two replicas.
 // contract: schedule.computed-once
+// contract: request.cached-tokens
 TEST(PrefixCache, ASharedPrefixIsComputedOnceAReplica) {
   constexpr int kShared = 3000, kVocab = 64, kReplicas = 2;
   SchedulerLimits limits;
   limits.shape.num_replicas = kReplicas;
-  limits.shape.capacity = {
-      .max_requests = 16, .max_rows = 528, .max_decode_rows = 16, .max_logit_rows = 32};
+  limits.shape.capacity = {.max_requests = 16, .max_rows = 528, .max_decode_rows = 16, .max_logit_rows = 32};
   limits.max_running_requests = 32;
   limits.chunked_prefill_size = 512;
   limits.page_size = 16;

@@ -45,7 +45,11 @@ SchedulerLimits random_limits(Chance& chance) {
   limits.pages_per_replica = chance.one_in(2) ? chance.between(2, 6) : chance.between(2, 16);
   limits.context_length = chance.between(4, 40);
   if (chance.one_in(2)) limits.prefix_cache = PrefixCache::kOn;
-  if (chance.one_in(2)) limits.sequence_state = SequenceState::kKept;
+  if (chance.one_in(2)) {
+    limits.sequence_state = SequenceState::kKept;
+    limits.num_snapshots = chance.one_in(4) ? 0 : chance.between(1, 6);
+    limits.tokens_between_snapshots = chance.between(1, 16);
+  }
   return limits;
 }
 
@@ -98,7 +102,7 @@ struct Coverage {
   uint64_t preemptions = 0, requests = 0, cancelled = 0, scored = 0, mixed_steps = 0, idle_replicas = 0,
            refused = 0;
   uint64_t output_tokens = 0, failed = 0;
-  uint64_t tokens_from_cache = 0, tokens_looked_up = 0;
+  uint64_t tokens_from_cache = 0, tokens_looked_up = 0, loads = 0, saves = 0;
 };
 
 constexpr const char* kFault = "layer 2: logit not finite";
@@ -168,8 +172,8 @@ class Schedule {
   // What an earlier request was given and has said so far.
   std::vector<int32_t> some_text() {
     if (submitted_.empty()) return {};
-    const Submitted& one = submitted_.at(
-        static_cast<RequestId>(chance_.between(1, static_cast<int>(submitted_.size()))));
+    const Submitted& one =
+        submitted_.at(static_cast<RequestId>(chance_.between(1, static_cast<int>(submitted_.size()))));
     std::vector<int32_t> text = one.request.prompt;
     const std::vector<int32_t> said = one.recorder.outcome().ids();
     text.insert(text.end(), said.begin(), said.end());
@@ -225,6 +229,8 @@ class Schedule {
     coverage.preemptions += stats.preemptions;
     coverage.tokens_from_cache += stats.prefix_tokens_hit;
     coverage.tokens_looked_up += stats.prefix_tokens_queried;
+    coverage.loads += static_cast<uint64_t>(executor_.num_loads);
+    coverage.saves += static_cast<uint64_t>(executor_.num_saves);
     if (limits_.prefix_cache == PrefixCache::kOff) EXPECT_EQ(stats.prefix_tokens_hit, 0U);
     coverage.mixed_steps += static_cast<uint64_t>(executor_.num_mixed_steps);
     coverage.idle_replicas += static_cast<uint64_t>(executor_.num_idle_replicas);
@@ -283,6 +289,8 @@ TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
   EXPECT_GT(coverage.refused, 100U / kFewer);
   EXPECT_GT(coverage.failed, 500U / kFewer);
   EXPECT_GT(coverage.tokens_from_cache, 5000U / kFewer);
+  EXPECT_GT(coverage.loads, 500U / kFewer);
+  EXPECT_GT(coverage.saves, 5000U / kFewer);
   RecordProperty("preemptions", std::to_string(coverage.preemptions));
   RecordProperty("tokens_from_cache", std::to_string(coverage.tokens_from_cache));
   RecordProperty("output_tokens", std::to_string(coverage.output_tokens));

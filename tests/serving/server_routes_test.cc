@@ -211,12 +211,9 @@ TEST(StatusPages, Live) {
   EXPECT_EQ(live["num_ranks"], 4);
   EXPECT_EQ(live["steps"], 12);
   EXPECT_EQ(live["rows_per_rank"], Json::array({2, 2, 1, 1}));
-  EXPECT_EQ(live["replicas"][1],
-            Json({{"running", 0},
-                  {"queued", 0},
-                  {"pages_used", 0},
-                  {"pages_cached", 0},
-                  {"pages_total", 100}}));
+  EXPECT_EQ(
+      live["replicas"][1],
+      Json({{"running", 0}, {"queued", 0}, {"pages_used", 0}, {"pages_cached", 0}, {"pages_total", 100}}));
   EXPECT_GE(live["uptime_seconds"].get<double>(), 0);
   EXPECT_EQ(live["tokens_per_second"], 0);
 }

@@ -62,11 +62,12 @@ Status Rank::load(std::atomic<uint64_t>& bytes_read) {
   auto model = parts_.description->load(source, shards);
   if (!model) return model.error();
   model_ = std::move(model).value();
-  auto cache = CacheMemory::allocate(parts_.description->cache_needs(shards),
-                                     {.tokens = parts_.options.pages_per_replica * parts_.options.page_size,
-                                      .slots = parts_.shape.capacity.max_requests + parts_.options.num_snapshots,
-                                      .token_dtype = parts_.options.cache_dtype},
-                                     kernels_->memory());
+  auto cache =
+      CacheMemory::allocate(parts_.description->cache_needs(shards),
+                            {.tokens = parts_.options.pages_per_replica * parts_.options.page_size,
+                             .slots = parts_.shape.capacity.max_requests + parts_.options.num_snapshots,
+                             .token_dtype = parts_.options.cache_dtype},
+                            kernels_->memory());
   if (!cache) return cache.error();
   cache_ = *std::move(cache);
   return Done{};

@@ -18,7 +18,7 @@ struct RankExecutorOptions {
   int vocab = 0, hidden = 0;
   int page_size = 16;
   int64_t pages_per_replica = 1;
-  int64_t num_snapshots = 0;  // slots beside those of running sequences
+  int64_t num_snapshots = 0;                // slots beside those of running sequences
   DType cache_dtype = DType::kF32;          // or kBF16
   std::optional<QuantFormat> quantization;  // of plain weights, while they are read
   kernels::DeviceChoice device;

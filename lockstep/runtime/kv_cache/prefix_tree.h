@@ -73,11 +73,11 @@ class PrefixTree {
   void unlink(int32_t page);
 
   int32_t page_size_;
-  std::vector<Node> nodes_;                          // [pages]
-  std::vector<int32_t> tokens_;                      // [pages * page_size]
+  std::vector<Node> nodes_;      // [pages]
+  std::vector<int32_t> tokens_;  // [pages * page_size]
   std::unordered_map<uint64_t, int32_t> page_of_key_;
-  std::unordered_map<int32_t, std::string> salts_;   // of first pages that have one
-  int32_t oldest_ = kNone, newest_ = kNone;          // unused
+  std::unordered_map<int32_t, std::string> salts_;  // of first pages that have one
+  int32_t oldest_ = kNone, newest_ = kNone;         // unused
   int32_t num_unused_ = 0;
 };
 

@@ -163,8 +163,7 @@ void Scheduler::plan_snapshot(Replica& replica, Sequence& sequence) {
   const int32_t last = (sequence.num_tokens() - 1) / limits_.page_size * limits_.page_size;
   const int32_t least = sequence.decodes() ? limits_.tokens_between_snapshots
                         : end == last      ? limits_.tokens_between_snapshots / 4
-                                           : std::max(limits_.tokens_between_snapshots,
-                                                      sequence.num_tokens() / 8);
+                                      : std::max(limits_.tokens_between_snapshots, sequence.num_tokens() / 8);
   if (end != sequence.wanted_snapshot && since < least) return;
   sequence.save_slot = replica.cache.snapshots().take();
   if (sequence.save_slot != SnapshotPool::kNone) sequence.last_snapshot = end;
@@ -250,8 +249,7 @@ int32_t Scheduler::num_pages_wanted(const Sequence& sequence) const {
 bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const {
   int64_t spare = replica.cache.num_available_beside(hit);
   for (const auto& [id, other] : replica.running)
-    spare -=
-        std::max<int64_t>(0, num_pages_wanted(*other) - static_cast<int64_t>(other->table.pages.size()));
+    spare -= std::max<int64_t>(0, num_pages_wanted(*other) - static_cast<int64_t>(other->table.pages.size()));
   return num_pages_wanted(sequence) - hit.num_pages() <= spare;
 }
 
@@ -271,10 +269,8 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
   ++num_running_;
   sequence.load_slot = hit.snapshot;
   sequence.last_snapshot = sequence.num_cached;
-  sequence.wanted_snapshot =
-      hit.num_matching > hit.num_pages() ? hit.num_matching * limits_.page_size : 0;
-  plan(replica, sequence,
-       chunk(replica, sequence, prompt_rows(replica, sequence, sequence.num_cached)));
+  sequence.wanted_snapshot = hit.num_matching > hit.num_pages() ? hit.num_matching * limits_.page_size : 0;
+  plan(replica, sequence, chunk(replica, sequence, prompt_rows(replica, sequence, sequence.num_cached)));
 }
 
 // A sequence that waits holds nothing, so it may move to a replica that can run it now, has nobody waiting

@@ -34,9 +34,9 @@ struct Sequence {
   int32_t slot = -1;         // while running
   PageTable table;
   std::string cache_salt;
-  std::vector<uint64_t> page_keys;  // of full pages of `tokens`, with a prefix cache
-  int32_t last_snapshot = 0;        // tokens of the state that it began with or copied last
-  int32_t wanted_snapshot = 0;      // tokens after which others could go on, had they a copy; 0: none
+  std::vector<uint64_t> page_keys;         // of full pages of `tokens`, with a prefix cache
+  int32_t last_snapshot = 0;               // tokens of the state that it began with or copied last
+  int32_t wanted_snapshot = 0;             // tokens after which others could go on, had they a copy; 0: none
   int32_t load_slot = -1, save_slot = -1;  // as SequenceRows, in the step that is being formed or run
   // Prompt tokens that were taken from the cache when it first started; -1 before.
   int32_t num_from_cache = -1;
