@@ -1,6 +1,7 @@
 #pragma once
 // Places for copies of slots, by the page with whose last token the copied state ends. Bookkeeping only: the
 // executor copies (SequenceRows). One thread. Part of ReplicaCache.
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <unordered_map>
