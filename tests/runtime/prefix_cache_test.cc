@@ -17,7 +17,7 @@ SchedulerLimits sharing() {
   return limits;
 }
 
-NewSequence prompt_of(RequestId id, std::vector<int32_t> tokens) {
+NewSequence saying(RequestId id, std::vector<int32_t> tokens) {
   return {.id = id, .prompt = std::move(tokens)};
 }
 
@@ -55,10 +55,10 @@ TEST(PrefixCache, TheLastTokenOfAPromptIsAlwaysComputed) {
 
 TEST(PrefixCache, WhatWasGeneratedIsReusedToo) {
   Scheduler scheduler(sharing());
-  scheduler.add(prompt_of(1, {1, 2, 3}));
+  scheduler.add(saying(1, {1, 2, 3}));
   for (int i = 0; i < 6; ++i) play(scheduler);  // draws 5 six times, five of them cached
   scheduler.remove(1);
-  scheduler.add(prompt_of(2, {1, 2, 3, 5, 5, 5, 5, 5, 8, 8}));
+  scheduler.add(saying(2, {1, 2, 3, 5, 5, 5, 5, 5, 8, 8}));
   EXPECT_THAT(play(scheduler), ElementsAre("2:PP+"));
 }
 
@@ -125,8 +125,8 @@ TEST(PrefixCache, UnusedPagesGoBeforeAnybodyIsPreempted) {
   scheduler.add(prompt_of(1, 9));
   play(scheduler);
   scheduler.remove(1);  // two pages stay
-  scheduler.add(prompt_of(2, {60, 61, 62, 63, 64, 65, 66}));
-  scheduler.add(prompt_of(3, {70, 71, 72, 73, 74, 75, 76}));
+  scheduler.add(saying(2, {60, 61, 62, 63, 64, 65, 66}));
+  scheduler.add(saying(3, {70, 71, 72, 73, 74, 75, 76}));
   for (int i = 0; i < 3; ++i) play(scheduler);
   EXPECT_EQ(scheduler.replica_stats(0).pages_used, 6);
   EXPECT_EQ(scheduler.replica_stats(0).pages_cached, 0);
@@ -138,7 +138,7 @@ TEST(PrefixCache, ASequenceAloneTakesAllThatIsCached) {
   SchedulerLimits limits = sharing();
   limits.pages_per_replica = 4;
   Scheduler scheduler(limits);
-  scheduler.add(prompt_of(1, {60, 61, 62, 63, 64, 65, 66, 67, 68}));
+  scheduler.add(saying(1, {60, 61, 62, 63, 64, 65, 66, 67, 68}));
   play(scheduler);
   scheduler.remove(1);
   scheduler.add(prompt_of(2, 3));
@@ -152,8 +152,8 @@ TEST(PrefixCache, APreemptedSequenceComputesAgainOnlyWhatWasForgotten) {
   SchedulerLimits limits = sharing();
   limits.pages_per_replica = 5;
   Scheduler scheduler(limits);
-  scheduler.add(prompt_of(1, {60, 61, 62, 63, 64, 65, 66, 67}));
-  scheduler.add(prompt_of(2, {70, 71, 72, 73, 74, 75, 76}));
+  scheduler.add(saying(1, {60, 61, 62, 63, 64, 65, 66, 67}));
+  scheduler.add(saying(2, {70, 71, 72, 73, 74, 75, 76}));
   EXPECT_THAT(play(scheduler), ElementsAre("1:PPPPPPPP+ 2:PPPPPPP+"));
   EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+"));
   EXPECT_THAT(play(scheduler), ElementsAre("1:D+")) << "the ninth token of 2 needs a page";
@@ -179,7 +179,7 @@ TEST(PrefixCache, AReplicaThatHasTheBeginningIsWorthItsLoad) {
   EXPECT_THAT(play(scheduler), ElementsAre("", "2:PP+", ""));
   scheduler.add(prompt_of(3, 43));  // there are 43 tokens of load now, more than the 40 saved
   EXPECT_EQ(scheduler.sequence(3).replica, 0);
-  scheduler.add(prompt_of(4, {60, 61}));
+  scheduler.add(saying(4, {60, 61}));
   EXPECT_EQ(scheduler.sequence(4).replica, 2);
 }
 
@@ -200,7 +200,7 @@ TEST(PrefixCache, WhatAFaultLeavesIsNotHandedOn) {
 TEST(PrefixCache, ClearingForgetsWhatNobodyUses) {
   Scheduler scheduler(sharing());
   scheduler.add(prompt_of(1, 10));
-  scheduler.add(prompt_of(2, {60, 61, 62, 63, 64}));
+  scheduler.add(saying(2, {60, 61, 62, 63, 64}));
   play(scheduler);
   scheduler.remove(1);
   scheduler.clear_cache();
@@ -252,14 +252,14 @@ TEST(Snapshots, AShortPromptIsNotCutForOne) {
 // contract: cache.snapshots
 TEST(Snapshots, WhoeverLacksACopyComputesAgainAndLeavesOne) {
   Scheduler scheduler(recurrent());
-  scheduler.add(prompt_of(1, counting(0, 30)));
+  scheduler.add(saying(1, counting(0, 30)));
   play(scheduler);
   play(scheduler);
   scheduler.remove(1);  // a copy after 28 tokens
   const auto branch = [&](RequestId id) {
     std::vector<int32_t> tokens = counting(0, 13);
     for (int i = 0; i < 9; ++i) tokens.push_back(60 + static_cast<int32_t>(id));
-    scheduler.add(prompt_of(id, tokens));
+    scheduler.add(saying(id, tokens));
   };
   branch(2);
   branch(3);  // waits for the copy that 2 makes
@@ -275,7 +275,7 @@ TEST(Snapshots, TheOneUsedLongestAgoGivesItsPlace) {
   limits.num_snapshots = 2;
   Scheduler scheduler(limits);
   const auto run = [&](RequestId id, int32_t first) {
-    scheduler.add(prompt_of(id, counting(first, first + 10)));
+    scheduler.add(saying(id, counting(first, first + 10)));
     for (int i = 0; i < 3; ++i) play(scheduler);
     const int32_t num_from_cache = scheduler.sequence(id).num_from_cache;
     scheduler.remove(id);
