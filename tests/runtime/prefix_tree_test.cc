@@ -99,7 +99,7 @@ TEST(PrefixTree, InsertingWhatIsThereGivesThePageThatIsThere) {
 TEST(PrefixTree, EvictsLeavesThatWereUsedLongestAgo) {
   PrefixTree tree(8, 1);
   put(tree, Tokens({1, 2, 3}, 1), {0, 1, 2});
-  put(tree, Tokens({1, 2, 4}, 1), {0, 1, 3});  // 0 and 1 are there already
+  put(tree, Tokens({1, 2, 4}, 1), {5, 6, 3});  // its first two are there already
   put(tree, Tokens({9}, 1), {4});
   EXPECT_EQ(tree.num_unused(), 5);
   tree.use(0), tree.use(1), tree.use(2);  // the first sequence again

@@ -66,13 +66,13 @@ SamplingParams random_sampling(Chance& chance) {
   return params;
 }
 
-// A third of the prompts begin as another one did, prompt and output of it.
+// Two thirds of the prompts begin as another one did, prompt and output of it.
 Request random_request(Chance& chance, const SchedulerLimits& limits, std::span<const int32_t> beginning) {
   Request request;
   const int longest = std::max(1, limits.max_sequence_tokens());
   const int length = chance.one_in(3) ? chance.between(1, longest) : chance.between(1, std::min(longest, 8));
   for (int i = 0; i < length; ++i) request.prompt.push_back(chance.between(0, kVocab - 1));
-  if (chance.one_in(3))
+  if (!chance.one_in(3))
     for (size_t i = 0; i < std::min(request.prompt.size(), beginning.size()) && !chance.one_in(20); ++i)
       request.prompt[i] = beginning[i];
   if (chance.one_in(8)) request.cache_salt = "another tenant";
@@ -289,7 +289,7 @@ TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
   EXPECT_GT(coverage.refused, 100U / kFewer);
   EXPECT_GT(coverage.failed, 500U / kFewer);
   EXPECT_GT(coverage.tokens_from_cache, 5000U / kFewer);
-  EXPECT_GT(coverage.loads, 500U / kFewer);
+  EXPECT_GT(coverage.loads, 400U / kFewer);
   EXPECT_GT(coverage.saves, 5000U / kFewer);
   RecordProperty("preemptions", std::to_string(coverage.preemptions));
   RecordProperty("tokens_from_cache", std::to_string(coverage.tokens_from_cache));

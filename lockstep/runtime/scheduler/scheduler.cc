@@ -407,9 +407,9 @@ ReplicaStats Scheduler::replica_stats(int replica) const {
           .queued = static_cast<int>(r.waiting.size()),
           .pages_used = r.cache.num_used(),
           .pages_total = r.cache.num_pages(),
-          .pages_cached = r.cache.num_unused(),
           .slots_used = r.slots.num_used(),
-          .slots_total = r.slots.num_slots()};
+          .slots_total = r.slots.num_slots(),
+          .pages_cached = r.cache.num_unused()};
 }
 
 }  // namespace lockstep::runtime
