@@ -114,7 +114,8 @@ struct ModelInfo {
 struct ReplicaStats {
   int running = 0;
   int queued = 0;
-  int64_t pages_used = 0, pages_total = 0;  // what is cached for every token: pages that requests use, and all
+  int64_t pages_used = 0,
+          pages_total = 0;  // what is cached for every token: pages that requests use, and all
   int64_t slots_used = 0, slots_total = 0;  // what is kept once a running sequence
   int64_t pages_cached = 0;  // out of use, kept for requests that begin alike; the rest is free
 };
