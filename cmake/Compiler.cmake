@@ -28,8 +28,9 @@ lockstep_cxx_options(-ffp-contract=off)
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
-  if(LOCKSTEP_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    add_compile_options(-Wno-tsan)  # Asio's fences are not modelled; nothing here relies on them alone
+  # Precompiled headers, in a form that ccache can keep.
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    lockstep_cxx_options("SHELL:-Xclang -fno-pch-timestamp")
   endif()
 endif()
 # Tests are built more often than they run for long: most of the time would go into optimising GoogleTest and what the
@@ -38,11 +39,11 @@ set(LOCKSTEP_TEST_OPTIONS -O1)
 if(LOCKSTEP_SANITIZE)
   set(LOCKSTEP_TEST_OPTIONS -O0)
 endif()
-if(LOCKSTEP_FUZZ)
-  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage in every room; main() comes with each target in tests/fuzz
-endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+  if(LOCKSTEP_SANITIZE)  # what ccache asks for before it keeps objects with precompiled headers
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${LOCKSTEP_CCACHE})
+  endif()
 endif()

@@ -13,7 +13,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kLookForSignals{50};
 
 Result<std::vector<std::string>> read_keys(const ServeCommand& command) {
   std::vector<std::string> keys = command.api_keys;
@@ -77,7 +77,7 @@ int run(const ServeCommand& command) {
            address_of(command.host, (*server)->port()));
 
   std::jthread watcher([&](const std::stop_token& ended) {
-    while (!ended.stop_requested() && stop.load() == 0) std::this_thread::sleep_for(kLook);
+    while (!ended.stop_requested() && stop.load() == 0) std::this_thread::sleep_for(kLookForSignals);
     if (stop.load() == 0) return;
     log_info("stopping: new requests are refused, running ones may go on for {} s; again to stop at once",
              command.drain_seconds);

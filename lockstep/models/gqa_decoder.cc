@@ -21,9 +21,9 @@ class GqaMixer final : public Mixer {
   const GqaWeights weights_;
 };
 
-class Description final : public ModelDescription {
+class GqaDescription final : public ModelDescription {
  public:
-  explicit Description(GqaDecoderConfig config)
+  explicit GqaDescription(GqaDecoderConfig config)
       : config_(std::move(config)), rope_(config_.rope, config_.decoder.context_length) {}
   std::string_view family() const override { return config_.family; }
   int context_length() const override { return config_.decoder.context_length; }
@@ -116,7 +116,7 @@ Result<std::unique_ptr<const ModelDescription>> describe_gqa_decoder(ConfigReade
                                                                      GqaDecoderConfig config) {
   config.attention.rope = config.rope.dim;
   if (const Status status = reader.status(); !status) return status.error();
-  return std::unique_ptr<const ModelDescription>(std::make_unique<Description>(std::move(config)));
+  return std::unique_ptr<const ModelDescription>(std::make_unique<GqaDescription>(std::move(config)));
 }
 
 }  // namespace lockstep::models

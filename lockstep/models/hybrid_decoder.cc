@@ -23,9 +23,9 @@ class DeltaMixer final : public Mixer {
   const GatedDeltaNetWeights weights_;
 };
 
-class Description final : public ModelDescription {
+class HybridDescription final : public ModelDescription {
  public:
-  explicit Description(HybridDecoderConfig config)
+  explicit HybridDescription(HybridDecoderConfig config)
       : config_(std::move(config)), rope_(config_.rope, config_.decoder.context_length) {}
   std::string_view family() const override { return config_.family; }
   int context_length() const override { return config_.decoder.context_length; }
@@ -141,7 +141,7 @@ Result<std::unique_ptr<const ModelDescription>> describe_hybrid_decoder(ConfigRe
                                                                         HybridDecoderConfig config) {
   config.attention.rope = config.rope.dim;
   if (const Status status = reader.status(); !status) return status.error();
-  return std::unique_ptr<const ModelDescription>(std::make_unique<Description>(std::move(config)));
+  return std::unique_ptr<const ModelDescription>(std::make_unique<HybridDescription>(std::move(config)));
 }
 
 }  // namespace lockstep::models

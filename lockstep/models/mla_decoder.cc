@@ -73,9 +73,9 @@ void read_expert_layers(ConfigReader& reader, DecoderConfig& decoder) {
     if (layer % every == 0) decoder.layers[static_cast<size_t>(layer)] = planning::ModelShape::Ffn::kExperts;
 }
 
-class Description final : public ModelDescription {
+class MlaDescription final : public ModelDescription {
  public:
-  explicit Description(MlaDecoderConfig config)
+  explicit MlaDescription(MlaDecoderConfig config)
       : config_(std::move(config)), rope_(config_.rope, config_.decoder.context_length) {}
   std::string_view family() const override { return config_.family; }
   int context_length() const override { return config_.decoder.context_length; }
@@ -133,7 +133,7 @@ MlaDecoderConfig read_mla_decoder(ConfigReader& reader, std::string_view family)
 Result<std::unique_ptr<const ModelDescription>> describe_mla_decoder(ConfigReader& reader,
                                                                      MlaDecoderConfig config) {
   if (const Status status = reader.status(); !status) return status.error();
-  return std::unique_ptr<const ModelDescription>(std::make_unique<Description>(std::move(config)));
+  return std::unique_ptr<const ModelDescription>(std::make_unique<MlaDescription>(std::move(config)));
 }
 
 }  // namespace lockstep::models

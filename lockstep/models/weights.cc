@@ -13,7 +13,7 @@ namespace lockstep::models {
 namespace {
 
 constexpr size_t kShownProblems = 64;
-constexpr size_t kAlignment = 64;
+constexpr size_t kLineBytes = 64;
 constexpr size_t kPageBytes = 4096;
 
 std::vector<int64_t> shape_of(const TensorView& view) {
@@ -115,11 +115,11 @@ float number(const TensorView& vector, int64_t at) {
 }  // namespace
 
 void WeightMemory::Free::operator()(std::byte* memory) const {
-  ::operator delete[](memory, std::align_val_t{kAlignment});
+  ::operator delete[](memory, std::align_val_t{kLineBytes});
 }
 
 std::byte* WeightMemory::allocate(size_t bytes) {
-  blocks_.emplace_back(new (std::align_val_t{kAlignment}) std::byte[std::max<size_t>(bytes, 1)]);
+  blocks_.emplace_back(new (std::align_val_t{kLineBytes}) std::byte[std::max<size_t>(bytes, 1)]);
   bytes_ += bytes;
   return blocks_.back().get();
 }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/planning/divisors.h"
 #include "lockstep/planning/verifier.h"
 
 namespace lockstep::planning {
@@ -214,13 +215,6 @@ std::vector<Clash> clashes_of(const Choice& choice, const ModelShape& model) {
   if (clashes.empty())
     if (auto clash = nesting_clash(choice)) clashes.push_back(*std::move(clash));
   return clashes;
-}
-
-std::vector<int> divisors(int number) {
-  std::vector<int> found;
-  for (int d = 1; d <= number; ++d)
-    if (number % d == 0) found.push_back(d);
-  return found;
 }
 
 int num_changes(const Choice& a, const Choice& b) {

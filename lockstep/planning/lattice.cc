@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/hash.h"
+#include "lockstep/planning/divisors.h"
 #include "lockstep/planning/verifier.h"
 
 namespace lockstep::planning {
@@ -11,13 +12,6 @@ namespace {
 using enum ModelShape::Ffn;
 using Layers = std::vector<ModelShape::Ffn>;
 enum class Head : uint8_t { kAllRanks, kReplica, kOwnWidth };
-
-std::vector<int> divisors(int number) {
-  std::vector<int> found;
-  for (int d = 1; d <= number; ++d)
-    if (number % d == 0) found.push_back(d);
-  return found;
-}
 
 std::vector<Layers> layer_orders() {
   return {{kDense, kDense},

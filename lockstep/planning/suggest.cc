@@ -4,17 +4,12 @@
 #include <cmath>
 #include <set>
 
+#include "lockstep/planning/divisors.h"
+
 namespace lockstep::planning {
 namespace {
 
 using Ffn = ModelShape::Ffn;
-
-std::vector<int> divisors(int number) {
-  std::vector<int> found;
-  for (int d = 1; d <= number; ++d)
-    if (number % d == 0) found.push_back(d);
-  return found;
-}
 
 int count_of(const ModelShape& model, Ffn kind) {
   return static_cast<int>(std::count(model.layers.begin(), model.layers.end(), kind));

@@ -9,16 +9,16 @@
 namespace lockstep::serving {
 namespace {
 
-constexpr const char* kProbeName = "lockstep_probe_call";
+constexpr const char* kProbeCall = "lockstep_probe_call";
 
-Json probe_messages() {
+Json messages_with_a_call() {
   return Json::array(
       {{{"role", "user"}, {"content", "Hello"}},
        {{"role", "assistant"},
         {"content", ""},
         {"tool_calls", Json::array({{{"type", "function"},
                                      {"id", "call_000000000"},
-                                     {"function", {{"name", kProbeName}, {"arguments", {{"a", 1}}}}}}})}},
+                                     {"function", {{"name", kProbeCall}, {"arguments", {{"a", 1}}}}}}})}},
        {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "call_000000000"}}});
 }
 
@@ -54,10 +54,10 @@ CallForm find_call_form(const std::function<Result<std::string>(const Json& mess
     for (const auto arguments : {CallForm::Arguments::kObject, CallForm::Arguments::kText}) {
       for (const auto ids : {CallForm::Ids::kKept, CallForm::Ids::kNineCharacters}) {
         const CallForm form{arguments, content, ids};
-        Json messages = probe_messages();
+        Json messages = messages_with_a_call();
         apply_call_form(form, messages);
         const auto rendered = render(messages);
-        if (rendered.ok() && rendered->find(kProbeName) != std::string::npos) return form;
+        if (rendered.ok() && rendered->find(kProbeCall) != std::string::npos) return form;
       }
     }
   }

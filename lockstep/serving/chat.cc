@@ -10,14 +10,14 @@
 namespace lockstep::serving {
 namespace {
 
-constexpr std::string_view kProbeName = "lockstep_probe_tool";
+constexpr std::string_view kProbeTool = "lockstep_probe_tool";
 
 Json probe_messages() { return Json::array({{{"role", "user"}, {"content", "Hello"}}}); }
 
 Json probe_tools() {
   return Json::array({{{"type", "function"},
                        {"function",
-                        {{"name", kProbeName},
+                        {{"name", kProbeTool},
                          {"description", "A probe."},
                          {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}}});
 }
@@ -134,7 +134,7 @@ void ChatModel::probe_template() {
   call_form_ = find_call_form([&](const Json& messages) {
     return template_->render(variables_for(special_variables_, {.messages = messages}));
   });
-  template_prints_tools_ = rendered.ok() && rendered->find(kProbeName) != std::string::npos;
+  template_prints_tools_ = rendered.ok() && rendered->find(kProbeTool) != std::string::npos;
 }
 
 Result<EncodedChat> ChatModel::encode_chat(const ChatInput& input) const {

@@ -119,7 +119,7 @@ TEST(Responses, EventsComeInTheOrderOfThePublishedOnes) {
       events_of(served.ask("POST", kPath, R"({"input": "What is 3 + 4?", "stream": true, "store": false})"));
   std::vector<std::string> types;
   for (const Json& event : events)
-    if (types.empty() || types.back() != event["type"]) types.push_back(event["type"]);
+    if (const std::string type = event["type"]; types.empty() || types.back() != type) types.push_back(type);
   EXPECT_EQ(
       types,
       (std::vector<std::string>{

@@ -10,7 +10,7 @@ namespace lockstep::models {
 namespace {
 
 // Blocks [begin, end) that a range of rows or columns touches.
-Range blocks_of(Range range, int64_t block) {
+Range blocks_over(Range range, int64_t block) {
   return {range.begin / block, range.size() == 0 ? range.begin / block : (range.end - 1) / block + 1};
 }
 
@@ -18,8 +18,8 @@ Range blocks_of(Range range, int64_t block) {
 WeightView copy_part(WeightReader& reader, const WeightView& whole, size_t scale_bytes, Range keep_rows,
                      Range keep_cols) {
   const QuantScheme& scheme = whole.scheme;
-  const Range block_rows = blocks_of(keep_rows, scheme.block_rows);
-  const Range block_cols = blocks_of(keep_cols, scheme.block_cols);
+  const Range block_rows = blocks_over(keep_rows, scheme.block_rows);
+  const Range block_cols = blocks_over(keep_cols, scheme.block_cols);
   const int64_t first_row = block_rows.begin * scheme.block_rows;
   const int64_t first_col = block_cols.begin * scheme.block_cols;
   const int64_t rows = std::max<int64_t>(keep_rows.end - first_row, 0);

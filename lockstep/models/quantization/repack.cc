@@ -9,8 +9,6 @@
 namespace lockstep::models {
 namespace {
 
-int64_t blocks_of(int64_t total, int64_t block) { return (total + block - 1) / block; }
-
 // Words of 32 bits that hold codes side by side.
 struct Packing {
   int bits = 4;

@@ -19,6 +19,9 @@ struct IntegerWords {
   Range keep_rows, keep_cols;
 };
 
+// Blocks of `block` that cover `total`; the last may be cut.
+constexpr int64_t blocks_of(int64_t total, int64_t block) { return (total + block - 1) / block; }
+
 // The part that is kept; an empty view and problems of the reader where something does not fit. Words that
 // are only inspected are not copied.
 WeightView repack_gptq(WeightReader& reader, const QuantConfig& config, const IntegerWords& words);

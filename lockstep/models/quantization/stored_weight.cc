@@ -18,8 +18,6 @@ using Shapes = std::vector<std::vector<int64_t>>;
 
 constexpr int64_t kNvfp4Block = 16, kMxfp4Block = 32;
 
-int64_t blocks_of(int64_t total, int64_t block) { return (total + block - 1) / block; }
-
 Scale scale_of(DType dtype) {
   switch (dtype) {
     case DType::kBF16:

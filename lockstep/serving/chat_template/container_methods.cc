@@ -11,26 +11,24 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-using Arguments = CallArguments;
-
-Value get(Heap& heap, const Value& self, const Arguments& arguments) {
+Value get(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "get", arguments, {"", ""}, 1);
   const Value* found = self.dict().find(heap, signature.value(0));
   return found != nullptr ? *found : signature.value_or(1, Value::none());
 }
 
 template <ViewOf kPart>
-Value view(Heap& heap, const Value& self, const Arguments& arguments) {
+Value view(Heap& heap, const Value& self, const CallArguments& arguments) {
   Signature(heap, "keys, values or items", arguments, {});
   return heap.view(self, kPart);
 }
 
-Value copy(Heap& heap, const Value& self, const Arguments& arguments) {
+Value copy(Heap& heap, const Value& self, const CallArguments& arguments) {
   Signature(heap, "copy", arguments, {});
   return self;  // nothing can change it
 }
 
-Value fromkeys(Heap& heap, const Value&, const Arguments& arguments) {
+Value fromkeys(Heap& heap, const Value&, const CallArguments& arguments) {
   const Signature signature(heap, "fromkeys", arguments, {"", ""}, 1);
   const SharedValues keys = iterate(heap, signature.value(0));
   std::vector<Dict::Entry> entries;
@@ -38,14 +36,14 @@ Value fromkeys(Heap& heap, const Value&, const Arguments& arguments) {
   return heap.dict(std::move(entries));
 }
 
-Value count(Heap& heap, const Value& self, const Arguments& arguments) {
+Value count(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "count", arguments, {""}, 1);
   const SharedValues items = iterate(heap, self);
   return Value::integer(std::count_if(
       items.begin(), items.end(), [&](const Value& item) { return equals(heap, item, signature.value(0)); }));
 }
 
-Value index(Heap& heap, const Value& self, const Arguments& arguments) {
+Value index(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "index", arguments, {"", "", ""}, 1);
   const SharedValues items = iterate(heap, self);
   const auto size = static_cast<Integer>(items.size());
@@ -59,7 +57,7 @@ Value index(Heap& heap, const Value& self, const Arguments& arguments) {
   heap.fail("the value given to {}.index() is not in it", type_name(self));
 }
 
-Value cycle(Heap& heap, const Value& self, const Arguments& arguments) {
+Value cycle(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Loop& loop = *self.ref<std::shared_ptr<Loop>>();
   if (!arguments.keywords.empty()) heap.fail("cycle() takes no keyword arguments");
   if (arguments.positional.empty()) heap.fail("no items for cycling given");
@@ -67,7 +65,7 @@ Value cycle(Heap& heap, const Value& self, const Arguments& arguments) {
   return arguments.positional[static_cast<size_t>(idx)];
 }
 
-Value changed(Heap& heap, const Value& self, const Arguments& arguments) {
+Value changed(Heap& heap, const Value& self, const CallArguments& arguments) {
   Loop& loop = *self.ref<std::shared_ptr<Loop>>();
   if (!arguments.keywords.empty()) heap.fail("changed() takes no keyword arguments");
   const Value now = heap.tuple(arguments.positional);

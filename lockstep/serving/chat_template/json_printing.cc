@@ -10,7 +10,7 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-constexpr size_t kFlushBytes = 4096;
+constexpr size_t kFlushQuotedBytes = 4096;
 
 void append_unicode_escape(std::string& out, char32_t c) {
   if (c < 0x10000) {
@@ -95,7 +95,7 @@ class JsonWriter {
         append_unicode_escape(quoted, c);
       else
         append_char(quoted, c);
-      if (quoted.size() >= kFlushBytes) {
+      if (quoted.size() >= kFlushQuotedBytes) {
         out_ += quoted;
         quoted.clear();
       }

@@ -11,7 +11,7 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-constexpr size_t kNowhere = std::string_view::npos;
+constexpr size_t kNoPlace = std::string_view::npos;
 constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                          "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                                          ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
@@ -79,11 +79,11 @@ class Lexer {
   }
 
   size_t find_tag() const {
-    for (size_t i = text_.find('{', at_); i != kNowhere; i = text_.find('{', i + 1)) {
-      if (i + 1 == text_.size()) return kNowhere;
+    for (size_t i = text_.find('{', at_); i != kNoPlace; i = text_.find('{', i + 1)) {
+      if (i + 1 == text_.size()) return kNoPlace;
       if (const char c = text_[i + 1]; c == '%' || c == '{' || c == '#') return i;
     }
-    return kNowhere;
+    return kNoPlace;
   }
 
   // The text before a tag, after what the tag's sign or lstrip_blocks takes from its end.
@@ -108,7 +108,7 @@ class Lexer {
 
   void lex_data() {
     const size_t tag = find_tag();
-    if (tag == kNowhere) {
+    if (tag == kNoPlace) {
       push_data(text_.substr(at_), text_.size());
       return;
     }
@@ -168,7 +168,7 @@ class Lexer {
   void lex_raw(size_t begin_size) {
     const int begin_line = line_;
     close_tag(begin_size);
-    for (size_t tag = text_.find("{%", at_); tag != kNowhere; tag = text_.find("{%", tag + 1)) {
+    for (size_t tag = text_.find("{%", at_); tag != kNoPlace; tag = text_.find("{%", tag + 1)) {
       const char sign = sign_at(tag + 2);
       const size_t name = tag + (sign == '\0' ? 2 : 3);
       const size_t rest_size = raw_end_size(name);
@@ -183,7 +183,7 @@ class Lexer {
   void lex_comment(char sign) {
     const size_t content = at_ + (sign == '\0' ? 2 : 3);
     const size_t end = text_.find("#}", content);
-    if (end == kNowhere) fail("this comment is never closed; expected #}}");
+    if (end == kNoPlace) fail("this comment is never closed; expected #}}");
     const bool has_sign = end > content && (text_[end - 1] == '-' || text_[end - 1] == '+');
     const size_t closing = has_sign ? end - 1 : end;
     close_tag(closing - at_ + closing_size(closing, "#}", Tag::kComment));
@@ -227,9 +227,9 @@ class Lexer {
 
   void balance(char symbol, std::string& open_brackets) const {
     constexpr std::string_view kOpening = "({[", kClosing = ")}]";
-    if (kOpening.find(symbol) != kNowhere) open_brackets += symbol;
+    if (kOpening.find(symbol) != kNoPlace) open_brackets += symbol;
     const size_t kind = kClosing.find(symbol);
-    if (kind == kNowhere) return;
+    if (kind == kNoPlace) return;
     if (open_brackets.empty()) fail("unexpected '{}'", symbol);
     const char expected = kClosing[kOpening.find(open_brackets.back())];
     if (expected != symbol) fail("unexpected '{}', expected '{}'", symbol, expected);

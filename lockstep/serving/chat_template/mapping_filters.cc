@@ -12,16 +12,15 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-using Arguments = CallArguments;
-
-std::string_view name_argument(Heap& heap, const Arguments& arguments, size_t idx, std::string_view what) {
+std::string_view name_argument(Heap& heap, const CallArguments& arguments, size_t idx,
+                               std::string_view what) {
   const Value& name = arguments.positional[idx];
   if (!name.is(Kind::kText)) heap.fail("the name of a {} must be a string, not '{}'", what, type_name(name));
   return name.view();
 }
 
-Arguments behind(const Arguments& arguments, size_t num_taken) {
-  Arguments rest;
+CallArguments behind(const CallArguments& arguments, size_t num_taken) {
+  CallArguments rest;
   rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(num_taken),
                          arguments.positional.end());
   rest.keywords = arguments.keywords;
@@ -40,7 +39,7 @@ Value for_each(Heap& heap, const Value& subject, const Apply& apply) {
   });
 }
 
-Value map_attribute(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value map_attribute(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "map", arguments, {"attribute", "default"});
   const AttributePath path(heap, signature.value(0));
   return for_each(heap, subject, [&](const Value& item, Values& out) {
@@ -48,7 +47,7 @@ Value map_attribute(Heap& heap, const Value& subject, const Arguments& arguments
   });
 }
 
-Value map_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value map_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const auto is_attribute = [](const auto& keyword) { return keyword.first == "attribute"; };
   if (arguments.positional.empty() &&
       std::any_of(arguments.keywords.begin(), arguments.keywords.end(), is_attribute))
@@ -66,7 +65,7 @@ enum class Keep : uint8_t { kMatching, kOthers };
 enum class Look : uint8_t { kAtItem, kAtAttribute };
 
 template <Keep kKeep, Look kLook>
-Value choose(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value choose(Heap& heap, const Value& subject, const CallArguments& arguments) {
   constexpr size_t kNamePlace = kLook == Look::kAtAttribute ? 1 : 0;
   AttributePath path;
   if (kLook == Look::kAtAttribute && !arguments.positional.empty())
@@ -87,7 +86,7 @@ Value choose(Heap& heap, const Value& subject, const Arguments& arguments) {
   });
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kMappingFilters = {
     FilterEntry{"map", map_filter},
     FilterEntry{"reject", choose<Keep::kOthers, Look::kAtItem>},
     FilterEntry{"rejectattr", choose<Keep::kOthers, Look::kAtAttribute>},
@@ -97,6 +96,6 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-std::span<const FilterEntry> mapping_filters() { return kFilters; }
+std::span<const FilterEntry> mapping_filters() { return kMappingFilters; }
 
 }  // namespace lockstep::serving::jinja

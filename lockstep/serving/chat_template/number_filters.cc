@@ -13,8 +13,6 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-using Arguments = CallArguments;
-
 // Digits with single underscores between them lose these; anything else that has underscores is no number.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string out;
@@ -86,7 +84,7 @@ std::optional<double> parse_real(std::string_view text) {
   return value;
 }
 
-Value int_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value int_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "int", arguments, {"default", "base"});
   if (subject.is(Kind::kUndefined)) heap.fail_undefined(subject);
   if (subject.is_integral()) return Value::integer(subject.to_integer());
@@ -102,7 +100,7 @@ Value int_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
   return signature.value_or(0, Value::integer(0));
 }
 
-Value float_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value float_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "float", arguments, {"default"});
   if (subject.is(Kind::kUndefined)) heap.fail_undefined(subject);
   if (subject.is_number()) return Value::real(as_real(heap, subject));
@@ -142,7 +140,7 @@ Integer round_integer(Heap& heap, Integer value, Integer precision) {
   return rounded;
 }
 
-Value round_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value round_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "round", arguments, {"precision", "method"});
   const std::string_view method = signature.has(1) ? signature.text(1) : "common";
   if (method != "common" && method != "ceil" && method != "floor")
@@ -163,7 +161,7 @@ Value round_filter(Heap& heap, const Value& subject, const Arguments& arguments)
   return binary(heap, BinaryOp::kDivide, whole, unit);
 }
 
-Value abs_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value abs_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "abs", arguments, {});
   if (subject.is(Kind::kFloat)) return Value::real(std::abs(subject.to_real()));
   if (subject.is(Kind::kUndefined)) heap.fail_undefined(subject);
@@ -171,7 +169,7 @@ Value abs_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
   return unary(heap, subject.to_integer() < 0 ? Sign::kMinus : Sign::kPlus, subject);
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kNumberFilters = {
     FilterEntry{"abs", abs_filter},
     FilterEntry{"float", float_filter},
     FilterEntry{"int", int_filter},
@@ -180,6 +178,6 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-std::span<const FilterEntry> number_filters() { return kFilters; }
+std::span<const FilterEntry> number_filters() { return kNumberFilters; }
 
 }  // namespace lockstep::serving::jinja

@@ -14,31 +14,29 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-using Arguments = CallArguments;
-
-Value length_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value length_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "length", arguments, {});
   return Value::integer(length(heap, subject));
 }
 
-Value first(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value first(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "first", arguments, {});
   Value item = first_item(heap, subject);
   return item.is(Kind::kMissing) ? heap.undefined_hint("No first item, sequence was empty.") : item;
 }
 
-Value last(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value last(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "last", arguments, {});
   const Values items = reversed_items(heap, subject);
   return items.empty() ? heap.undefined_hint("No last item, sequence was empty.") : items.front();
 }
 
-Value list(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value list(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "list", arguments, {});
   return heap.list(iterate(heap, subject).all());
 }
 
-Value reverse_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value reverse_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "reverse", arguments, {});
   if (subject.is(Kind::kText)) return heap.text_like(subject, reverse(heap, subject.view()));
   if (!is_iterable(subject))
@@ -48,7 +46,7 @@ Value reverse_filter(Heap& heap, const Value& subject, const Arguments& argument
   return heap.list(Values(items.all().rbegin(), items.all().rend()));
 }
 
-Value join(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value join(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "join", arguments, {"d", "attribute"});
   const Value separator = to_text(heap, signature.value_or(0, constant_text("")));
   const AttributePath path(heap, signature.value(1));
@@ -63,13 +61,13 @@ Value join(Heap& heap, const Value& subject, const Arguments& arguments) {
   return out.finish();
 }
 
-Value default_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value default_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "default", arguments, {"default_value", "boolean"});
   if (!subject.is(Kind::kUndefined) && (!signature.flag(1) || is_true(subject))) return subject;
   return signature.value_or(0, constant_text(""));
 }
 
-Value attr(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value attr(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "attr", arguments, {"name"}, 1);
   const std::string_view name = signature.text(0);
   if (subject.is(Kind::kUndefined)) heap.fail_undefined(subject);
@@ -77,7 +75,7 @@ Value attr(Heap& heap, const Value& subject, const Arguments& arguments) {
   return found.is(Kind::kMissing) ? heap.undefined_attribute(subject, name) : found;
 }
 
-Value items_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value items_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "items", arguments, {});
   if (subject.is(Kind::kUndefined)) return heap.iterator({});
   if (!subject.is(Kind::kDict)) return heap.iterator({}, "Can only get item pairs from a mapping.");
@@ -106,7 +104,7 @@ Order order_of(const Signature& signature, size_t idx) {
   return signature.flag(idx) ? Order::kDescending : Order::kAscending;
 }
 
-Value sort_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value sort_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "sort", arguments, {"reverse", "case_sensitive", "attribute"});
   std::vector<AttributePath> paths;
   if (signature.has(2) && signature.value(2).is(Kind::kText)) {
@@ -126,7 +124,7 @@ Value sort_filter(Heap& heap, const Value& subject, const Arguments& arguments) 
   return heap.list(sorted(heap, items.all(), keys, order_of(signature, 0)));
 }
 
-Value dictsort(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value dictsort(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "dictsort", arguments, {"case_sensitive", "by", "reverse"});
   const std::string_view by = signature.has(1) ? signature.text(1) : "key";
   if (by != "key" && by != "value") heap.fail("dictsort sorts by 'key' or 'value', not by '{}'", by);
@@ -140,7 +138,7 @@ Value dictsort(Heap& heap, const Value& subject, const Arguments& arguments) {
   return heap.list(sorted(heap, items.all(), keys, order_of(signature, 2)));
 }
 
-Value unique(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value unique(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "unique", arguments, {"case_sensitive", "attribute"});
   const AttributePath path(heap, signature.value(1));
   const auto is_before = [&](const Value& a, const Value& b) { return compare_keys(heap, a, b) < 0; };
@@ -155,7 +153,7 @@ Value unique(Heap& heap, const Value& subject, const Arguments& arguments) {
 }
 
 template <Order kOrder>
-Value extreme(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value extreme(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "min or max", arguments, {"case_sensitive", "attribute"});
   const AttributePath path(heap, signature.value(1));
   Value best, best_key;
@@ -171,7 +169,7 @@ Value extreme(Heap& heap, const Value& subject, const Arguments& arguments) {
   return best.is(Kind::kMissing) ? heap.undefined_hint("No aggregated item, sequence was empty.") : best;
 }
 
-Value sum(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value sum(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "sum", arguments, {"attribute", "start"});
   const AttributePath path(heap, signature.value(0));
   Value total = signature.value_or(1, Value::integer(0));
@@ -181,7 +179,7 @@ Value sum(Heap& heap, const Value& subject, const Arguments& arguments) {
   return total;
 }
 
-Value batch(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value batch(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "batch", arguments, {"linecount", "fill_with"}, 1);
   const Integer size = signature.integer(0);
   return generate(heap, [&](Values& rows) {
@@ -201,7 +199,7 @@ Value batch(Heap& heap, const Value& subject, const Arguments& arguments) {
   });
 }
 
-Value slice(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value slice(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "slice", arguments, {"slices", "fill_with"}, 1);
   const Integer num_slices = signature.integer(0);
   return generate(heap, [&](Values& rows) {
@@ -224,7 +222,7 @@ Value slice(Heap& heap, const Value& subject, const Arguments& arguments) {
   });
 }
 
-Value groupby(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value groupby(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   const AttributePath path(heap, signature.value(0));
   const SharedValues items = iterate(heap, subject);
@@ -245,7 +243,7 @@ Value groupby(Heap& heap, const Value& subject, const Arguments& arguments) {
   return heap.list(std::move(groups));
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kSequenceFilters = {
     FilterEntry{"attr", attr},
     FilterEntry{"batch", batch},
     FilterEntry{"count", length_filter},
@@ -270,6 +268,6 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-std::span<const FilterEntry> sequence_filters() { return kFilters; }
+std::span<const FilterEntry> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace lockstep::serving::jinja

@@ -13,10 +13,8 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-using Arguments = CallArguments;
-
 template <std::string (*kMap)(std::string_view)>
-Value mapped(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value mapped(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "the filter", arguments, {});
   const Value text = to_soft_text(heap, subject);
   if (!text.text().is_ascii()) heap.require_room(Integer{text.view().size()}, 8);
@@ -49,7 +47,7 @@ std::string title_words(std::string_view text) {
   return out;
 }
 
-Value trim(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value trim(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "trim", arguments, {"chars"});
   const Value text = to_soft_text(heap, subject);
   std::optional<std::string_view> chars;
@@ -57,7 +55,7 @@ Value trim(Heap& heap, const Value& subject, const Arguments& arguments) {
   return heap.text_like(text, std::string(strip(heap, text.view(), chars, Side::kBoth)));
 }
 
-Value replace_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value replace_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "replace", arguments, {"old", "new", "count"}, 2);
   const Value old_part = to_text(heap, signature.value(0));
   const Value new_part = to_text(heap, signature.value(1));
@@ -66,22 +64,22 @@ Value replace_filter(Heap& heap, const Value& subject, const Arguments& argument
   return heap.text(replace(heap, to_text(heap, subject).view(), old_part.view(), new_part.view(), count));
 }
 
-Value string(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value string(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "string", arguments, {});
   return to_soft_text(heap, subject);
 }
 
-Value safe(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value safe(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "safe", arguments, {});
   return heap.markup(std::string(to_text(heap, subject).view()));
 }
 
-Value escape_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value escape_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "escape", arguments, {});
   return escape(heap, subject);
 }
 
-Value forceescape(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value forceescape(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "forceescape", arguments, {});
   return escape(heap, to_text(heap, subject));
 }
@@ -94,7 +92,7 @@ const Text& require_text(Heap& heap, std::string_view filter, const Value& subje
   return subject.text();
 }
 
-Value indent(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value indent(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "indent", arguments, {"width", "first", "blank"});
   std::string text = require_text(heap, "indent", subject).bytes;
   text += '\n';
@@ -118,13 +116,13 @@ Value indent(Heap& heap, const Value& subject, const Arguments& arguments) {
   return heap.text_like(subject, out.take());
 }
 
-Value center(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value center(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "center", arguments, {"width"});
   const Value text = to_soft_text(heap, subject);
   return heap.text_like(text, justify(heap, text.view(), signature.integer_or(0, 80), " ", Side::kBoth));
 }
 
-Value truncate_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value truncate_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "truncate", arguments, {"length", "killwords", "end", "leeway"});
   const Integer length = signature.integer_or(0, 255);
   const std::string_view end = signature.has(2) ? signature.text(2) : "...";
@@ -143,7 +141,7 @@ Value truncate_filter(Heap& heap, const Value& subject, const Arguments& argumen
   return heap.text_like(subject, fmt::format("{}{}", kept, end));
 }
 
-Value wordcount(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value wordcount(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "wordcount", arguments, {});
   const Value text = to_soft_text(heap, subject);
   heap.work(text.view().size() * 8);
@@ -157,7 +155,7 @@ Value wordcount(Heap& heap, const Value& subject, const Arguments& arguments) {
   return Value::integer(count);
 }
 
-Value format_filter(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value format_filter(Heap& heap, const Value& subject, const CallArguments& arguments) {
   if (!arguments.positional.empty() && !arguments.keywords.empty())
     heap.fail("format takes positional or keyword arguments, not both");
   const Value text = to_soft_text(heap, subject);
@@ -167,7 +165,7 @@ Value format_filter(Heap& heap, const Value& subject, const Arguments& arguments
   return format_printf(heap, text, heap.dict(std::move(entries)));
 }
 
-Value tojson(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value tojson(Heap& heap, const Value& subject, const CallArguments& arguments) {
   const Signature signature(heap, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = signature.flag(0);
@@ -211,7 +209,7 @@ void append_quoted_url(TextBuilder& out, std::string_view text, UrlPart part) {
   }
 }
 
-Value urlencode(Heap& heap, const Value& subject, const Arguments& arguments) {
+Value urlencode(Heap& heap, const Value& subject, const CallArguments& arguments) {
   Signature(heap, "urlencode", arguments, {});
   TextBuilder out(heap);
   if (subject.is(Kind::kText) || !is_iterable(subject)) {
@@ -232,7 +230,7 @@ Value urlencode(Heap& heap, const Value& subject, const Arguments& arguments) {
   return out.finish();
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kTextFilters = {
     FilterEntry{"capitalize", mapped<capitalize>},
     FilterEntry{"center", center},
     FilterEntry{"e", escape_filter},
@@ -255,6 +253,6 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-std::span<const FilterEntry> text_filters() { return kFilters; }
+std::span<const FilterEntry> text_filters() { return kTextFilters; }
 
 }  // namespace lockstep::serving::jinja

@@ -15,14 +15,12 @@
 namespace lockstep::serving::jinja {
 namespace {
 
-using Arguments = CallArguments;
-
-void require_none(Heap& heap, std::string_view name, const Arguments& arguments) {
+void require_none(Heap& heap, std::string_view name, const CallArguments& arguments) {
   Signature(heap, name, arguments, {});
 }
 
 template <std::string (*kMap)(std::string_view)>
-Value mapped(Heap& heap, const Value& self, const Arguments& arguments) {
+Value mapped_method(Heap& heap, const Value& self, const CallArguments& arguments) {
   require_none(heap, "str method", arguments);
   if (!self.text().is_ascii()) heap.require_room(Integer{self.view().size()}, 8);
   heap.work(self.view().size() * (self.text().is_ascii() ? 1 : 8));
@@ -30,7 +28,7 @@ Value mapped(Heap& heap, const Value& self, const Arguments& arguments) {
 }
 
 template <bool (*kHolds)(char32_t)>
-Value all_chars(Heap& heap, const Value& self, const Arguments& arguments) {
+Value all_chars(Heap& heap, const Value& self, const CallArguments& arguments) {
   require_none(heap, "str method", arguments);
   heap.work(self.view().size() * 8);
   const std::string_view text = self.view();
@@ -41,12 +39,12 @@ Value all_chars(Heap& heap, const Value& self, const Arguments& arguments) {
 
 bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_numeric(c) || is_digit(c); }
 
-Value is_ascii_text(Heap& heap, const Value& self, const Arguments& arguments) {
+Value is_ascii_text(Heap& heap, const Value& self, const CallArguments& arguments) {
   require_none(heap, "isascii", arguments);
   return Value::boolean(self.text().is_ascii());
 }
 
-Value is_printable_text(Heap& heap, const Value& self, const Arguments& arguments) {
+Value is_printable_text(Heap& heap, const Value& self, const CallArguments& arguments) {
   if (!self.view().empty()) return all_chars<is_printable>(heap, self, arguments);
   require_none(heap, "isprintable", arguments);
   return Value::boolean(true);
@@ -54,7 +52,7 @@ Value is_printable_text(Heap& heap, const Value& self, const Arguments& argument
 
 // Whether there are cased characters and all of them are of one case.
 template <bool (*kWanted)(char32_t), bool (*kOther)(char32_t)>
-Value is_of_case(Heap& heap, const Value& self, const Arguments& arguments) {
+Value is_of_case(Heap& heap, const Value& self, const CallArguments& arguments) {
   require_none(heap, "str method", arguments);
   heap.work(self.view().size() * 8);
   bool any = false;
@@ -66,7 +64,7 @@ Value is_of_case(Heap& heap, const Value& self, const Arguments& arguments) {
   return Value::boolean(any);
 }
 
-Value is_title_text(Heap& heap, const Value& self, const Arguments& arguments) {
+Value is_title_text(Heap& heap, const Value& self, const CallArguments& arguments) {
   require_none(heap, "istitle", arguments);
   heap.work(self.view().size() * 8);
   bool any = false, inside_word = false;
@@ -86,7 +84,7 @@ std::optional<std::string_view> optional_text(const Signature& signature, size_t
 }
 
 template <Side kSide>
-Value strip_method(Heap& heap, const Value& self, const Arguments& arguments) {
+Value strip_method(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "strip", arguments, {""});
   return heap.text_like(self, std::string(strip(heap, self.view(), optional_text(signature, 0), kSide)));
 }
@@ -103,20 +101,20 @@ Value list_of(Heap& heap, const Value& self, const std::vector<std::string_view>
 }
 
 template <Side kFrom>
-Value split_method(Heap& heap, const Value& self, const Arguments& arguments) {
+Value split_method(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "split", arguments, {"sep", "maxsplit"});
   return list_of(heap, self,
                  split(heap, self.view(), optional_text(signature, 0), signature.integer_or(1, -1), kFrom));
 }
 
-Value splitlines(Heap& heap, const Value& self, const Arguments& arguments) {
+Value splitlines(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "splitlines", arguments, {"keepends"});
   const LineEnds ends = signature.flag(0) ? LineEnds::kKeep : LineEnds::kDrop;
   return list_of(heap, self, split_lines(heap, self.view(), ends));
 }
 
 template <Side kFrom>
-Value partition(Heap& heap, const Value& self, const Arguments& arguments) {
+Value partition(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "partition", arguments, {""}, 1);
   const std::string_view text = self.view();
   const std::string_view separator = signature.text(0);
@@ -131,7 +129,7 @@ Value partition(Heap& heap, const Value& self, const Arguments& arguments) {
       {piece(text.substr(0, found)), piece(separator), piece(text.substr(found + separator.size()))});
 }
 
-Value replace_method(Heap& heap, const Value& self, const Arguments& arguments) {
+Value replace_method(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "replace", arguments, {"", "", ""}, 2);
   std::string_view new_part = signature.text(1);
   Value escaped;  // a markup text escapes what is put into it
@@ -143,7 +141,7 @@ Value replace_method(Heap& heap, const Value& self, const Arguments& arguments) 
                         replace(heap, self.view(), signature.text(0), new_part, signature.integer_or(2, -1)));
 }
 
-Value join(Heap& heap, const Value& self, const Arguments& arguments) {
+Value join_method(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "join", arguments, {""}, 1);
   const SharedValues items = iterate(heap, signature.value(0));
   TextBuilder out(heap);
@@ -192,7 +190,7 @@ Region region_of(Heap& heap, const Value& self, const Signature& signature, size
 enum class Absent : uint8_t { kMinusOne, kError };
 
 template <Side kFrom, Absent kAbsent>
-Value find(Heap& heap, const Value& self, const Arguments& arguments) {
+Value find(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "find", arguments, {"", "", ""}, 1);
   const std::string_view needle = signature.text(0);
   const Region region = region_of(heap, self, signature, 1);
@@ -206,7 +204,7 @@ Value find(Heap& heap, const Value& self, const Arguments& arguments) {
   return Value::integer(-1);
 }
 
-Value count(Heap& heap, const Value& self, const Arguments& arguments) {
+Value count_in_text(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "count", arguments, {"", "", ""}, 1);
   const std::string_view needle = signature.text(0);
   const Region region = region_of(heap, self, signature, 1);
@@ -216,7 +214,7 @@ Value count(Heap& heap, const Value& self, const Arguments& arguments) {
 }
 
 template <Side kWhere>
-Value has_affix(Heap& heap, const Value& self, const Arguments& arguments) {
+Value has_affix(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "startswith or endswith", arguments, {"", "", ""}, 1);
   const Region region = region_of(heap, self, signature, 1);
   const auto matches = [&](const Value& affix) {
@@ -233,14 +231,14 @@ Value has_affix(Heap& heap, const Value& self, const Arguments& arguments) {
   return Value::boolean(std::any_of(wanted.items().begin(), wanted.items().end(), matches));
 }
 
-Value removeprefix(Heap& heap, const Value& self, const Arguments& arguments) {
+Value removeprefix(Heap& heap, const Value& self, const CallArguments& arguments) {
   const std::string_view prefix = Signature(heap, "removeprefix", arguments, {""}, 1).text(0);
   const std::string_view text = self.view();
   heap.work(prefix.size());
   return heap.text_like(self, std::string(text.starts_with(prefix) ? text.substr(prefix.size()) : text));
 }
 
-Value removesuffix(Heap& heap, const Value& self, const Arguments& arguments) {
+Value removesuffix(Heap& heap, const Value& self, const CallArguments& arguments) {
   const std::string_view suffix = Signature(heap, "removesuffix", arguments, {""}, 1).text(0);
   const std::string_view text = self.view();
   heap.work(suffix.size());
@@ -249,14 +247,14 @@ Value removesuffix(Heap& heap, const Value& self, const Arguments& arguments) {
 }
 
 template <Side kTextSide>
-Value justify_method(Heap& heap, const Value& self, const Arguments& arguments) {
+Value justify_method(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "ljust, rjust or center", arguments, {"", ""}, 1);
   const std::string_view fill = signature.has(1) ? signature.text(1) : " ";
   if (count_chars(fill) != 1) heap.fail("The fill character must be exactly one character long");
   return heap.text_like(self, justify(heap, self.view(), signature.integer(0), fill, kTextSide));
 }
 
-Value zfill(Heap& heap, const Value& self, const Arguments& arguments) {
+Value zfill(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "zfill", arguments, {""}, 1);
   std::string_view text = self.view();
   Integer width = signature.integer(0);
@@ -270,7 +268,7 @@ Value zfill(Heap& heap, const Value& self, const Arguments& arguments) {
   return heap.text_like(self, out.take());
 }
 
-Value expandtabs(Heap& heap, const Value& self, const Arguments& arguments) {
+Value expandtabs(Heap& heap, const Value& self, const CallArguments& arguments) {
   const Signature signature(heap, "expandtabs", arguments, {"tabsize"});
   const Integer tab = signature.integer_or(0, 8);
   TextBuilder out(heap);
@@ -291,19 +289,19 @@ Value expandtabs(Heap& heap, const Value& self, const Arguments& arguments) {
   return heap.text_like(self, out.take());
 }
 
-Value format(Heap& heap, const Value& self, const Arguments& arguments) {
+Value format(Heap& heap, const Value& self, const CallArguments& arguments) {
   return format_braces(heap, self, arguments);
 }
 
-Value unsupported(Heap& heap, const Value&, const Arguments&) {
+Value unsupported(Heap& heap, const Value&, const CallArguments&) {
   heap.fail("this str method (encode, format_map, isidentifier, maketrans or translate) is not supported");
 }
 
 constexpr std::array kMethods = {
-    MethodEntry{"capitalize", mapped<capitalize>},
-    MethodEntry{"casefold", mapped<fold_case>},
+    MethodEntry{"capitalize", mapped_method<capitalize>},
+    MethodEntry{"casefold", mapped_method<fold_case>},
     MethodEntry{"center", justify_method<Side::kBoth>},
-    MethodEntry{"count", count},
+    MethodEntry{"count", count_in_text},
     MethodEntry{"encode", unsupported},
     MethodEntry{"endswith", has_affix<Side::kRight>},
     MethodEntry{"expandtabs", expandtabs},
@@ -323,9 +321,9 @@ constexpr std::array kMethods = {
     MethodEntry{"isspace", all_chars<is_space>},
     MethodEntry{"istitle", is_title_text},
     MethodEntry{"isupper", is_of_case<is_upper, is_lower>},
-    MethodEntry{"join", join},
+    MethodEntry{"join", join_method},
     MethodEntry{"ljust", justify_method<Side::kLeft>},
-    MethodEntry{"lower", mapped<to_lower>},
+    MethodEntry{"lower", mapped_method<to_lower>},
     MethodEntry{"lstrip", strip_method<Side::kLeft>},
     MethodEntry{"maketrans", unsupported},
     MethodEntry{"partition", partition<Side::kLeft>},
@@ -342,10 +340,10 @@ constexpr std::array kMethods = {
     MethodEntry{"splitlines", splitlines},
     MethodEntry{"startswith", has_affix<Side::kLeft>},
     MethodEntry{"strip", strip_method<Side::kBoth>},
-    MethodEntry{"swapcase", mapped<swap_case>},
-    MethodEntry{"title", mapped<to_title>},
+    MethodEntry{"swapcase", mapped_method<swap_case>},
+    MethodEntry{"title", mapped_method<to_title>},
     MethodEntry{"translate", unsupported},
-    MethodEntry{"upper", mapped<to_upper>},
+    MethodEntry{"upper", mapped_method<to_upper>},
     MethodEntry{"zfill", zfill},
 };
 

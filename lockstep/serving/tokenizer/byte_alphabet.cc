@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kNumWritten = 0x100 + 68;  // characters U+0000 up to the last stand-in, U+0143
 
-struct Alphabet {
+struct ByteSpelling {
   std::array<char16_t, 256> character_of{};
   std::array<int16_t, kNumWritten> byte_of{};  // -1: not of the alphabet
 };
 
-constexpr Alphabet make_alphabet() {
-  Alphabet alphabet;
+constexpr ByteSpelling make_alphabet() {
+  ByteSpelling alphabet;
   alphabet.byte_of.fill(-1);
   char16_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
@@ -28,7 +28,7 @@ constexpr Alphabet make_alphabet() {
   return alphabet;
 }
 
-constexpr Alphabet kAlphabet = make_alphabet();
+constexpr ByteSpelling kAlphabet = make_alphabet();
 
 }  // namespace
 

@@ -11,7 +11,7 @@
 namespace lockstep::serving::tokenizing {
 namespace {
 
-std::optional<int> hex_value(char digit) {
+std::optional<int> hex_digit(char digit) {
   if (digit >= '0' && digit <= '9') return digit - '0';
   if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
   if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
@@ -26,7 +26,7 @@ bool is_one_character(const std::string& text) {
 
 std::optional<uint8_t> byte_of_token(std::string_view spelling) {
   if (spelling.size() != 6 || !spelling.starts_with("<0x") || spelling[5] != '>') return std::nullopt;
-  const auto high = hex_value(spelling[3]), low = hex_value(spelling[4]);
+  const auto high = hex_digit(spelling[3]), low = hex_digit(spelling[4]);
   if (!high || !low) return std::nullopt;
   return static_cast<uint8_t>(*high * 16 + *low);
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kCallType = "function";
 constexpr std::string_view kFence = "```";
-constexpr size_t kMaxHeadBytes = 512;  // of a type or a name; a longer one is no call
+constexpr size_t kMaxTypeOrNameBytes = 512;  // of a type or a name; a longer one is no call
 
 // The length of the end of `text` that may belong to the closing fence: white space, up to three backticks,
 // white space.
@@ -78,7 +78,7 @@ class DeepSeekParser : public ToolParser {
     if (state_ == State::kContent) return call_.content(std::move(text), out);
     buffer_.append(std::move(text));
     if (state_ == State::kBetweenCalls && !trimmed(buffer_.text()).empty()) return give_up(out);
-    if (state_ == State::kHead && buffer_.text().size() > kMaxHeadBytes) return give_up(out);
+    if (state_ == State::kHead && buffer_.text().size() > kMaxTypeOrNameBytes) return give_up(out);
     if (state_ == State::kAfterType) read_name(out);
     if (state_ == State::kBeforeFence) skip_fence();
     if (state_ != State::kArguments) return;
@@ -104,7 +104,7 @@ class DeepSeekParser : public ToolParser {
     if (first == std::string::npos) return;
     if (text[first] == '{') return begin_call(std::string(kCallType), out);
     const size_t end = text.find_first_of("\n`{", first);
-    if (std::min(end, text.size()) - first > kMaxHeadBytes) return give_up(out);
+    if (std::min(end, text.size()) - first > kMaxTypeOrNameBytes) return give_up(out);
     if (end == std::string::npos) return;
     const std::string name(trimmed(std::string_view(text).substr(first, end - first)));
     if (name.empty()) return give_up(out);

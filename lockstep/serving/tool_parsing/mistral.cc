@@ -10,7 +10,7 @@
 namespace lockstep::serving::tool_parsing {
 namespace {
 
-constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxCalledNameBytes = 512;
 
 class MistralParser : public ToolParser {
  public:
@@ -57,7 +57,7 @@ class MistralParser : public ToolParser {
         return;
       case State::kName:
         unread_.append(std::move(text));
-        if (unread_.text().size() > kMaxNameBytes) give_up(out);
+        if (unread_.text().size() > kMaxCalledNameBytes) give_up(out);
         return;
       case State::kArguments: {
         const size_t length = end_.advance(text.text());
