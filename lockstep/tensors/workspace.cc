@@ -13,7 +13,7 @@ constexpr size_t kSmallestChunk = size_t{1} << 20;
 TensorView Workspace::take(DType dtype, std::initializer_list<int64_t> shape) {
   TensorView view = view_of(nullptr, dtype, shape);
   const size_t bytes =
-      (static_cast<size_t>(view.num_elements()) * size_of(dtype) + kLineBytes - 1) / kAlignment * kAlignment;
+      (static_cast<size_t>(view.num_elements()) * size_of(dtype) + kLineBytes - 1) / kLineBytes * kLineBytes;
   while (at_.chunk < chunks_.size() && at_.used + bytes > chunks_[at_.chunk].bytes) at_ = {at_.chunk + 1, 0};
   if (at_.chunk == chunks_.size()) {
     const size_t grown = std::max({bytes, kSmallestChunk, this->bytes() / 2});
