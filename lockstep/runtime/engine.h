@@ -53,6 +53,7 @@ struct Request {
   int num_top_logprobs =
       -1;  // -1 no logprobs; 0 the chosen token's; n also the n most likely at each position
   int prompt_top_logits = 0;  // n: PromptScores with the n largest logits at each prompt position
+  int prompt_logprobs = -1;   // n >= 0: Event::prompt, with the n most likely tokens at each place
   std::shared_ptr<TokenConstraint> constraint;  // none: any token may come
   std::optional<int> replica;                   // attention replica to run on; none: the engine chooses
   std::string cache_salt;  // only requests with the same salt share what is cached of equal beginnings
@@ -90,6 +91,7 @@ struct Event {
   FinishReason finish = FinishReason::kNotFinished;
   std::optional<int32_t> stop_token_id;  // with kStop: the id that ended it
   std::optional<PromptScores> prompt_scores;
+  std::vector<OutputToken> prompt;  // once, with prompt_logprobs; the first has no log probability
   std::string error;
   // With the first tokens, or the end where there are none: prompt tokens that were not computed, because a
   // request before had the same beginning.

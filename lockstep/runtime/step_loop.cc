@@ -12,7 +12,9 @@ namespace {
 NewSequence sequence_of(RequestId id, const Request& request) {
   return {.id = id,
           .prompt = request.prompt,
-          .prompt_logits = request.prompt_top_logits > 0 ? WantedLogits::kAll : WantedLogits::kLast,
+          .prompt_logits = request.prompt_top_logits > 0 || request.prompt_logprobs >= 0
+                               ? WantedLogits::kAll
+                               : WantedLogits::kLast,
           .replica = request.replica,
           .cache_salt = request.cache_salt};
 }
@@ -22,12 +24,14 @@ DrawState draw_state_of(const Request& request, uint64_t seed, const std::vector
                   .seed = seed,
                   .num_top_logprobs = request.num_top_logprobs,
                   .prompt_top_logits = request.prompt_top_logits,
+                  .prompt_logprobs = request.prompt_logprobs,
                   .num_prompt = static_cast<int32_t>(request.prompt.size()),
                   .max_new_tokens = request.max_new_tokens,
                   .min_new_tokens = request.min_new_tokens};
   state.ending_ids = request.stop_token_ids;
   if (!request.ignore_eos)
     state.ending_ids.insert(state.ending_ids.end(), eos_token_ids.begin(), eos_token_ids.end());
+  if (request.prompt_logprobs >= 0) state.scored_prompt = request.prompt;
   state.constraint = request.constraint;
   if (uses_token_counts(request.sampling)) state.counts = TokenCounts(request.prompt);
   return state;
@@ -119,12 +123,20 @@ void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
     totals_.prompt_tokens += static_cast<uint64_t>(request.draw.num_prompt);
     event.num_cached_tokens = scheduler_.sequence(request.id).num_from_cache;
     if (request.draw.prompt_top_logits > 0) event.prompt_scores = std::move(request.scores);
+    event.prompt = std::move(request.prompt);
   }
   if (request.draw.max_new_tokens == 0) return finish(request, FinishReason::kLength, std::move(event));
   take_token(request, std::move(results.back().token), std::move(event));
 }
 
 void StepLoop::take_scores(OpenRequest& request, std::span<RowResult> results) {
+  if (request.draw.prompt_logprobs >= 0) {
+    if (request.prompt.empty()) request.prompt.push_back({.token_id = request.draw.scored_prompt[0]});
+    for (RowResult& result : results)
+      if (request.prompt.size() < request.draw.scored_prompt.size())
+        request.prompt.push_back(std::move(result.prompt_token));
+  }
+  if (request.draw.prompt_top_logits == 0) return;
   for (RowResult& result : results) {
     std::vector<int32_t>& ids = request.scores.top_ids.emplace_back();
     std::vector<float>& logits = request.scores.top_logits.emplace_back();

@@ -60,6 +60,7 @@ class StepLoop {
     std::shared_ptr<const EventSink> sink;
     DrawState draw;
     PromptScores scores;
+    std::vector<OutputToken> prompt;  // with prompt_logprobs
     bool has_prompt_done = false;
   };
   struct Outgoing {

@@ -19,7 +19,7 @@ void add_delta(Deltas& deltas, Delta delta) {
 // The end of what the model wrote, as the API names it. A reply that was cut off inside a call is not
 // "tool_calls".
 ChoiceFinish finish_of(const ReplyParser& reply, ChoiceFinish by_engine) {
-  if (reply.num_complete_calls() == 0) return by_engine;
+  if (reply.num_complete_calls() == 0 || by_engine == ChoiceFinish::kAborted) return by_engine;
   if (by_engine == ChoiceFinish::kLength && reply.num_complete_calls() < reply.num_calls()) return by_engine;
   return ChoiceFinish::kToolCalls;
 }
@@ -45,6 +45,13 @@ void Generation::cancel(const std::weak_ptr<Generation>& generation, TaskQueue& 
   queue.push([generation] {
     const auto self = generation.lock();
     if (self && !self->is_over_) self->cancel_rest();
+  });
+}
+
+void Generation::abort(const std::weak_ptr<Generation>& generation, TaskQueue& queue) {
+  queue.push([generation] {
+    const auto self = generation.lock();
+    if (self && !self->is_over_) self->guarded([&] { self->abort_rest(); });
   });
 }
 
@@ -80,6 +87,7 @@ void Generation::on_event(int choice_idx, const runtime::Event& event) {
   Choice& choice = choices_[static_cast<size_t>(choice_idx)];
   if (is_over_ || choice.is_over) return;
   choice.num_cached_tokens = event.num_cached_tokens.value_or(choice.num_cached_tokens);
+  if (!event.prompt.empty()) listener_->on_prompt(choice_idx, event.prompt);
   if (Deltas deltas = read_tokens(choice, event); !deltas.empty())
     listener_->on_deltas(choice_idx, std::move(deltas), choice.tokens);
   switch (event.finish) {
@@ -124,8 +132,9 @@ void Generation::end_choice(int choice_idx, ChoiceFinish finish) {
   Choice& choice = choices_[static_cast<size_t>(choice_idx)];
   const ReplyParser& reply = choice.reader->parser();
   choice.is_over = true;
-  listener_->on_choice_end(choice_idx, {finish_of(reply, finish), choice.num_tokens,
-                                        reply.num_reasoning_tokens(), choice.num_cached_tokens});
+  listener_->on_choice_end(choice_idx,
+                           {finish_of(reply, finish), choice.num_tokens, reply.num_reasoning_tokens(),
+                            choice.num_cached_tokens, reply.stop_string()});
   if (--num_open_ > 0) return;
   is_over_ = true;
   listener_->finished();
@@ -136,6 +145,17 @@ void Generation::fail(const Error& error) {
   if (error.code == ErrorCode::kInternal) log_error("a request failed: {}", error.message);
   listener_->failed(error);
   cancel_rest();
+}
+
+void Generation::abort_rest() {
+  for (size_t i = 0; i < choices_.size() && !is_over_; ++i) {
+    Choice& choice = choices_[i];
+    if (choice.is_over || !choice.id) continue;
+    engine_.cancel(*choice.id);
+    if (Deltas deltas = choice.reader->finish(); !deltas.empty())
+      listener_->on_deltas(static_cast<int>(i), std::move(deltas), choice.tokens);
+    end_choice(static_cast<int>(i), ChoiceFinish::kAborted);
+  }
 }
 
 void Generation::cancel_rest() {

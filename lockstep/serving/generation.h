@@ -22,13 +22,14 @@ struct ChoiceInput {
   ReplyOptions reply;
 };
 
-enum class ChoiceFinish : unsigned char { kStop, kLength, kToolCalls };
+enum class ChoiceFinish : unsigned char { kStop, kLength, kToolCalls, kAborted };
 
 struct ChoiceEnd {
   ChoiceFinish finish = ChoiceFinish::kStop;
   int num_tokens = 0;  // that the engine delivered and the reply took
   int num_reasoning_tokens = 0;
-  int num_cached_tokens = 0;  // of the prompt, not computed for this choice
+  int num_cached_tokens = 0;     // of the prompt, not computed for this choice
+  std::string stop_string = {};  // that ended the text; empty: none did
 };
 
 // Told what happens, in order. After failed() or finished() nothing follows.
@@ -39,6 +40,8 @@ class GenerationListener {
   // The deltas that one event brought, never empty. `tokens`: the choice's tokens so far when log
   // probabilities are wanted, else empty; the token indices of the deltas' texts point into it.
   virtual void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) = 0;
+  // The prompt's tokens with their log probabilities, where the request asks for them; before any deltas.
+  virtual void on_prompt(int /*choice_idx*/, const std::vector<runtime::OutputToken>& /*prompt*/) {}
   virtual void on_choice_end(int choice_idx, const ChoiceEnd& end) = 0;
   virtual void finished() = 0;
   virtual void failed(const Error& error) = 0;
@@ -54,6 +57,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void start(std::shared_ptr<TaskQueue> queue);
   // From any thread: the client has gone, nobody is told anything any more. `queue` is start()'s.
   static void cancel(const std::weak_ptr<Generation>& generation, TaskQueue& queue);
+  // From any thread: somebody ends the answer, which is then what has come so far.
+  static void abort(const std::weak_ptr<Generation>& generation, TaskQueue& queue);
 
  private:
   struct Choice {
@@ -73,6 +78,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void end_choice(int choice_idx, ChoiceFinish finish);
   void fail(const Error& error);
   void cancel_rest();
+  void abort_rest();
 
   runtime::Engine& engine_;
   const Tokenizer& tokenizer_;

@@ -36,6 +36,10 @@ class MeasuringListener : public GenerationListener {
     inner_->on_deltas(choice_idx, std::move(deltas), tokens);
   }
 
+  void on_prompt(int choice_idx, const std::vector<runtime::OutputToken>& prompt) override {
+    inner_->on_prompt(choice_idx, prompt);
+  }
+
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
     if (first_ && end.num_tokens > 1)
       histogram("lockstep_time_per_output_token_seconds",

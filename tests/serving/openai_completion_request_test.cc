@@ -52,7 +52,6 @@ TEST(CompletionRequest, ErrorsNameTheField) {
       {R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
       {R"({"prompt": "a", "logprobs": 6})", "logprobs"},
       {R"({"prompt": "a", "logprobs": true})", "logprobs"},
-      {R"({"prompt": "a", "logprobs": 1, "echo": true})", "logprobs"},
       {R"({"prompt": "a", "echo": "yes"})", "echo"},
       {R"({"prompt": "a", "best_of": 2})", "best_of"},
       {R"({"prompt": "a", "temperature": 9})", "temperature"},

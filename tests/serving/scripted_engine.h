@@ -115,6 +115,8 @@ class ScriptedEngine : public runtime::Engine {
   runtime::Event next_event(Running& running) {
     runtime::Event event{.id = running.id};
     const runtime::Request& request = running.request;
+    for (size_t i = 0; running.next == 0 && request.prompt_logprobs >= 0 && i < request.prompt.size(); ++i)
+      event.prompt.push_back({request.prompt[i], -0.5f, {{request.prompt[i], -0.5f}}});
     const auto ends = [&](runtime::FinishReason reason) { event.finish = reason; };
     if (running.is_cancelled) {
       ends(runtime::FinishReason::kCancelled);
@@ -208,10 +210,9 @@ class ServedScript {
   }
   static Json json(const http::RawResponse& response) {
     auto parsed = parse_json(response.body);
-    if (!parsed.ok()) throw std::runtime_error(fmt::format("status {}: {}", response.status, response.body));
+    if (!parsed.ok()) throw std::runtime_error(std::to_string(response.status) + ": " + response.body);
     return *parsed;
   }
-  // The events of a stream; the last must be [DONE], which is left out.
   std::vector<Json> stream(const std::string& path, Json body) const {
     body["stream"] = true;
     const http::RawResponse response = ask("POST", path, to_text(body));

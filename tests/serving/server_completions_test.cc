@@ -80,6 +80,35 @@ TEST(Completions, LogprobsAreFourParallelArrays) {
                   .is_null());
 }
 
+TEST(Completions, ARepeatedPromptHasLogprobsToo) {
+  const ServedScript served(" b");
+  const std::vector<int32_t> prompt = served.engine.tokenizer().encode("aé b", AddedTokens::kParse);
+  const Json body = {{"prompt", prompt}, {"logprobs", 1}, {"echo", true}, {"max_tokens", 1}};
+  const Json choice = served.post(kPath, body)["choices"][0];
+  const Json& logprobs = choice["logprobs"];
+  for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+    EXPECT_EQ(logprobs[key].size(), prompt.size() + 1) << key;
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["token_logprobs"][1], -0.5);
+  EXPECT_EQ(logprobs["token_logprobs"].back(), -0.25);
+  EXPECT_TRUE(choice["text"].get<std::string>().starts_with("aé b"));
+  EXPECT_EQ(logprobs["text_offset"].back(), 4);
+  EXPECT_EQ(served.engine.request(0).prompt_logprobs, 1);
+  // A stream holds the same.
+  Json streamed = {
+      {"tokens", Json::array()}, {"token_logprobs", Json::array()}, {"text_offset", Json::array()}};
+  std::string text;
+  for (const Json& event : served.stream(kPath, body)) {
+    text += event["choices"][0]["text"].get<std::string>();
+    if (event["choices"][0]["logprobs"].is_null()) continue;
+    for (auto& [key, value] : streamed.items())
+      for (const Json& entry : event["choices"][0]["logprobs"][key]) value.push_back(entry);
+  }
+  EXPECT_EQ(text, choice["text"]);
+  for (auto& [key, value] : streamed.items()) EXPECT_EQ(value, logprobs[key]) << key;
+}
+
 TEST(Completions, LengthAndZeroTokens) {
   const ServedScript served("one two three four five six");
   EXPECT_EQ(served.post(kPath, {{"prompt", "x"}, {"max_tokens", 2}})["choices"][0]["finish_reason"],

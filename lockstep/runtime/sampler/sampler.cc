@@ -177,6 +177,16 @@ Error cannot_draw(std::string message) { return {ErrorCode::kInternal, std::move
 
 }  // namespace
 
+OutputToken scored_token(std::span<const float> logits, int32_t id, int num_top, int32_t num_valid) {
+  const Logprobs logprobs = logprobs_of(logits);
+  const size_t listed =
+      num_valid > 0 ? std::min(logits.size(), static_cast<size_t>(num_valid)) : logits.size();
+  OutputToken token{.token_id = id, .logprob = logprobs.of(id), .top = {}};
+  for (const Entry& entry : largest(logits.first(listed), static_cast<size_t>(num_top)))
+    token.top.push_back({entry.idx, logprobs.of(entry.idx)});
+  return token;
+}
+
 bool uses_token_counts(const SamplingParams& params) {
   return params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
 }

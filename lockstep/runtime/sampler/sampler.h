@@ -36,6 +36,10 @@ Result<OutputToken> draw_token(const DrawArgs& args);
 // logits in place. Where every allowed id is barred, none is: an output that must end may end.
 void adjust_logits(const DrawArgs& args);
 
+// Token `id` with its log probability, and the `num_top` most likely of the first `num_valid` ids (0: of
+// all).
+OutputToken scored_token(std::span<const float> logits, int32_t id, int num_top, int32_t num_valid);
+
 bool uses_token_counts(const SamplingParams& params);
 
 }  // namespace lockstep::runtime

@@ -42,6 +42,7 @@ void StepDraws::add(const SequenceRows& rows, const DrawState& state) {
     const bool is_last = i == 0;
     wanted_.push_back({.state = &state,
                        .position = rows.context,
+                       .next = rows.context - i,
                        .draws = is_last && ends_known && state.max_new_tokens > 0,
                        .is_scored = is_scored,
                        .ends_scores = is_scored && is_last && ends_known});
@@ -85,6 +86,9 @@ RowResult StepDraws::draw(const WantedRow& wanted, std::span<float> logits) cons
   const DrawState& state = *wanted.state;
   // Scores first: a draw spoils the logits.
   if (wanted.is_scored) result.top = largest(logits, static_cast<size_t>(state.prompt_top_logits));
+  if (wanted.is_scored && state.prompt_logprobs >= 0 && wanted.next < state.num_prompt)
+    result.prompt_token = scored_token(logits, state.scored_prompt[static_cast<size_t>(wanted.next)],
+                                       state.prompt_logprobs, vocabulary_.num_valid_tokens);
   if (wanted.ends_scores) result.last_logits.assign(logits.begin(), logits.end());
   if (!wanted.draws) return result;
   const bool may_end = state.num_output >= state.min_new_tokens;

@@ -25,6 +25,8 @@ struct DrawState {
   uint64_t seed = 0;
   int num_top_logprobs = -1;
   int prompt_top_logits = 0;
+  int prompt_logprobs = -1;
+  std::vector<int32_t> scored_prompt;  // the prompt, with prompt_logprobs
   int32_t num_prompt = 0;
   int32_t max_new_tokens = 0;
   int32_t min_new_tokens = 0;
@@ -37,6 +39,7 @@ struct DrawState {
 struct RowResult {
   OutputToken token;               // of a row that draws
   std::vector<Entry> top;          // of a prompt row that is scored
+  OutputToken prompt_token;        // with prompt_logprobs: that the prompt has behind this row
   std::vector<float> last_logits;  // of the last such row
   std::string fault;               // not empty: nothing above is meaningful
 };
@@ -66,6 +69,7 @@ class StepDraws {
   struct WantedRow {
     const DrawState* state = nullptr;
     int32_t position = 0;  // of the token that the sequence's last row draws
+    int32_t next = 0;      // of the token behind this row
     bool draws = false, is_scored = false, ends_scores = false;
   };
   void add(const SequenceRows& rows, const DrawState& state);

@@ -96,6 +96,7 @@ Status check_request(const Request& request, const ModelInfo& model, const Sched
       {"min_tokens", static_cast<double>(request.min_new_tokens), 0,
        static_cast<double>(request.max_new_tokens)},
       {"logprobs", static_cast<double>(request.num_top_logprobs), -1, top_logprobs},
+      {"prompt_logprobs", static_cast<double>(request.prompt_logprobs), -1, top_logprobs},
       {"prompt_top_logits", static_cast<double>(request.prompt_top_logits), 0,
        static_cast<double>(model.vocab)},
       {"replica", static_cast<double>(request.replica.value_or(0)), 0,

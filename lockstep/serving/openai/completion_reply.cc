@@ -23,6 +23,10 @@ class CompletionAnswer : public GenerationListener {
 
   void started() override {}
 
+  void on_prompt(int choice_idx, const std::vector<runtime::OutputToken>& prompt) override {
+    choices_[static_cast<size_t>(choice_idx)].logprobs.add_prompt(*context_.tokenizer, prompt);
+  }
+
   void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
     Choice& choice = choices_[static_cast<size_t>(choice_idx)];
     for (const Delta& delta : deltas) {
@@ -74,7 +78,14 @@ class CompletionStream : public GenerationListener {
 
   void started() override {
     stream_.start();
+    if (stream_.context().num_top_logprobs >= 0) return;  // they come with their log probabilities
     for (size_t i = 0; i < echoes_.size(); ++i) stream_.choice(static_cast<int>(i), body(echoes_[i]), "", "");
+  }
+
+  void on_prompt(int choice_idx, const std::vector<runtime::OutputToken>& prompt) override {
+    const auto idx = static_cast<size_t>(choice_idx);
+    logprobs_[idx].add_prompt(*stream_.context().tokenizer, prompt);
+    stream_.choice(choice_idx, body(echoes_.at(idx)), to_text(logprobs_[idx].take()), "");
   }
 
   void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {

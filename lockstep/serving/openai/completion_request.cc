@@ -29,9 +29,7 @@ void read_logprobs(Fields& fields, CompletionRequest& request) {
   const auto top = fields.integer("logprobs", 0, kMaxLogprobs);
   if (!top) return;
   request.options.num_top_logprobs = static_cast<int>(*top);
-  if (request.echo)
-    fields.refuse("logprobs",
-                  "cannot be given together with \"echo\": true: prompts have no log probabilities here");
+  if (request.echo) request.options.prompt_logprobs = static_cast<int>(*top);
 }
 
 void read_best_of(Fields& fields, int num_choices) {

@@ -19,6 +19,7 @@ struct CompletionRequest {
   std::optional<std::string> model;
   std::vector<Prompt> prompts;  // of one kind
   bool echo = false;
+  std::string prompt_field = "prompt";  // how errors name the prompts
   GenerationOptions options;
 };
 

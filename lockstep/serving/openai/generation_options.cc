@@ -10,6 +10,7 @@
 namespace lockstep::serving::openai {
 namespace {
 
+constexpr size_t kMaxSaltBytes = 256;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
 void read_logit_bias(Fields& fields, int vocab, std::vector<std::pair<int32_t, float>>& out) {
@@ -114,6 +115,10 @@ GenerationOptions read_generation_options(Fields& fields, const runtime::ModelIn
     options.min_tokens = static_cast<int>(*tokens);
   options.ignore_eos = fields.flag("ignore_eos").value_or(false);
   options.form = read_output_form(fields);
+  options.cache_salt = fields.text("cache_salt").value_or("");
+  if (options.cache_salt.size() > kMaxSaltBytes)
+    fields.refuse("cache_salt", fmt::format("has {} bytes, more than the limit of {}",
+                                            options.cache_salt.size(), kMaxSaltBytes));
   fields.text("user");
   fields.object("metadata");
   return options;

@@ -25,6 +25,8 @@ struct GenerationOptions {
   std::vector<std::string> stop;
   int num_choices = 1;
   int num_top_logprobs = -1;  // as runtime::Request; each API reads its own fields
+  int prompt_logprobs = -1;   // as runtime::Request
+  std::string cache_salt;     // as runtime::Request
   bool stream = false;
   bool include_usage = false;
   std::optional<constraints::OutputForm> form;  // what the answer's text must be

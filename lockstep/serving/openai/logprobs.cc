@@ -63,6 +63,23 @@ void CompletionLogprobs::add(const Tokenizer& tokenizer, const std::vector<runti
   num_characters_ += count_characters(std::string_view(text.text()).substr(counted));
 }
 
+void CompletionLogprobs::add_prompt(const Tokenizer& tokenizer,
+                                    const std::vector<runtime::OutputToken>& prompt) {
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const runtime::OutputToken& token = prompt[i];
+    tokens_.push_back(token_text(tokenizer, token.token_id));
+    token_logprobs_.push_back(i == 0 ? Json() : Json(finite(token.logprob)));
+    text_offset_.push_back(num_characters_);
+    // Special tokens leave no text.
+    if (!tokenizer.is_special(token.token_id))
+      num_characters_ += count_characters(tokenizer.token_bytes(token.token_id));
+    Json top = Json::object();
+    for (const runtime::TokenLogprob& candidate : token.top)
+      top.emplace(token_text(tokenizer, candidate.token_id), finite(candidate.logprob));
+    top_logprobs_.push_back(i == 0 ? Json() : std::move(top));
+  }
+}
+
 Json CompletionLogprobs::take() {
   Json top = num_top_logprobs_ > 0 ? std::exchange(top_logprobs_, Json::array()) : Json();
   top_logprobs_ = Json::array();

@@ -26,6 +26,8 @@ class CompletionLogprobs {
 
   void add(const Tokenizer& tokenizer, const std::vector<runtime::OutputToken>& tokens,
            const TracedText& text);
+  // Tokens of a prompt that is repeated: the first has no log probability.
+  void add_prompt(const Tokenizer& tokenizer, const std::vector<runtime::OutputToken>& prompt);
   // What was added since the last take().
   Json take();
 
