@@ -1,5 +1,5 @@
 // lockstep bench: how fast an engine decodes at some batch sizes and takes prompts, measured from its events.
-// The engine runs in this process: no HTTP, no tokenizer.
+// The engine runs in this process: no HTTP, no tokenizer. With --base-url bench_endpoint.cc measures instead.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -229,6 +229,12 @@ Result<Json> measure(runtime::Engine& engine, const Measures& measures) {
 }  // namespace
 
 int run(const BenchCommand& command) {
+  if (!command.endpoint.base_url.empty()) {
+    EndpointBench bench = command.endpoint;
+    bench.model = command.engine.model_directory;
+    bench.format = command.format;
+    return run(bench);
+  }
   runtime::EngineConfig config = command.engine;
   if (const Status status = choose_model(command, config); !status) return report(status.error());
   const auto planned = runtime::plan_engine(config);

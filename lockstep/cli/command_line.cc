@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "lockstep/cli/endpoint_flags.h"
 #include "lockstep/cli/foreign_flags.h"
 #include "lockstep/serving/reasoning/reasoning_splitter.h"
 #include "lockstep/serving/tool_parsing/tool_parser.h"
@@ -292,6 +293,18 @@ struct CommandLine {
         "--api-key", values.api_keys,
         "Clients must send one of these; visible to others in the process list, prefer --api-key-file");
     sub.add_option("--api-key-file", values.api_key_file, "File with one key a line");
+    sub.get_option("--api-key")->envname("LOCKSTEP_API_KEY");
+    sub.add_option("--cors-origin", values.cors_origins,
+                   "Pages of this origin may read answers in a browser; * is all of them; may be repeated");
+    sub.add_option("--max-body-bytes", values.max_body_bytes, "Of a request; larger ones get 413")
+        ->capture_default_str()
+        ->check(CLI::Range(size_t{1024}, size_t{1} << 30));
+    sub.add_option("--max-header-bytes", values.max_header_bytes, "Of a request; larger ones get 431")
+        ->capture_default_str()
+        ->check(CLI::Range(size_t{1024}, size_t{1} << 24));
+    sub.add_option("--max-connections", values.max_connections, "Connections at once; further ones get 503")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 20));
     sub.add_option("--reasoning-parser", values.reasoning_parser,
                    "How replies mark reasoning; auto: seen from the tokenizer and the template")
         ->capture_default_str()
@@ -350,8 +363,9 @@ struct CommandLine {
   }
 
   void add_bench() {
-    CLI::App& sub =
-        add(bench, "bench", "Measure how fast the engine decodes and takes prompts; the prompts are random");
+    CLI::App& sub = add(bench, "bench",
+                        "Measure how fast the engine decodes and takes prompts, or with --base-url how an "
+                        "endpoint answers under load; the prompts are random");
     BenchCommand& values = bench.values;
     CLI::Option* model = sub.get_option("--model")->required(false);
     sub.add_option("--config", values.config_file,
@@ -377,6 +391,7 @@ struct CommandLine {
         ->capture_default_str()
         ->check(CLI::Range(1, 1000));
     add_json(sub, values.format);
+    add_endpoint_flags(sub, values.endpoint);
   }
 
   void add_plan() {

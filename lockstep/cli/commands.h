@@ -38,6 +38,9 @@ struct ServeCommand {
   int port = 8000;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::vector<std::string> cors_origins;
+  size_t max_body_bytes = size_t{32} << 20, max_header_bytes = size_t{64} << 10;
+  int max_connections = 4096;
   std::string reasoning_parser = "auto", tool_call_parser = "auto";
   double drain_seconds = 30;
 };
@@ -66,8 +69,33 @@ struct EvalCommand {
   OutputFormat format = OutputFormat::kText;
 };
 
+// How an endpoint with OpenAI's API answers under load.
+struct EndpointBench {
+  std::string base_url;  // "http://127.0.0.1:8000/v1"; empty: the engine itself is measured
+  std::string model;     // as the endpoint calls it; empty: none is named
+  enum class Api : uint8_t { kChat, kCompletions } api = Api::kChat;
+  std::string api_key;  // empty: that of OPENAI_API_KEY
+  int num_requests = 100;
+  bool num_requests_given = false;                          // else a trace goes to its end
+  double request_rate = 0;                                  // a second; 0: all at once
+  int max_concurrency = 0;                                  // 0: no limit
+  std::string input_tokens = "256", output_tokens = "128";  // as parse_lengths() reads them
+  int prefix_tokens = 0, num_prefixes = 1;
+  std::string trace_file;  // JSON lines, instead of drawn requests
+  double trace_speed = 1;
+  double temperature = 0;
+  bool ignore_eos = false;
+  int num_warmup = 0;
+  uint64_t seed = 1;
+  std::optional<double> slo_ttft_ms, slo_tpot_ms, slo_e2e_ms;
+  double timeout_seconds = 300;  // without a byte
+  std::string plot_file, records_file;
+  OutputFormat format = OutputFormat::kText;
+};
+
 // How fast the engine itself is, with random prompts.
 struct BenchCommand {
+  EndpointBench endpoint;
   runtime::EngineConfig engine;
   std::string config_file;     // a config.json instead of --model
   std::vector<int> batches;    // none: 1, 16 and as many requests as may run at once
@@ -129,6 +157,7 @@ int run(const GenerateCommand& command);
 int run(const ScoreCommand& command);
 int run(const EvalCommand& command);
 int run(const BenchCommand& command);
+int run(const EndpointBench& bench);
 int run(const PlanCommand& command);
 int run(const VerifyCommand& command);
 int run(const QuantizeCommand& command);

@@ -62,7 +62,11 @@ int run(const ServeCommand& command) {
       .port = command.port,
       .served_model_name = command.engine.served_name,
       .api_keys = *std::move(keys),
+      .cors_origins = command.cors_origins,
       .chat_model = chat_model,
+      .max_body_bytes = command.max_body_bytes,
+      .max_header_bytes = command.max_header_bytes,
+      .max_connections = command.max_connections,
       .drain_timeout = std::chrono::seconds(static_cast<int64_t>(std::ceil(command.drain_seconds)))};
   auto address = serving::ReservedAddress::bind(options);  // before the weights are read: they take long
   if (!address) return report(address.error());
