@@ -39,6 +39,12 @@ tsan: ## every test of the code under ThreadSanitizer
 	@tools/install_packages.sh build
 	@tools/test.sh tsan
 
+.PHONY: test-clients
+test-clients: ## run lm-eval and aiperf against the server; installs about 1.5 GB from PyPI once, skipped without it
+	@tools/install_packages.sh build
+	@tools/build.sh release lockstep
+	@python3 tests/api/evaluators_test.py build/release/bin/lockstep . || { s=$$?; [ $$s -eq 77 ] || exit $$s; }
+
 .PHONY: test-gpu
 test-gpu: ## build the CUDA backend and run its tests; what needs a GPU is skipped where there is none
 	@tools/install_packages.sh build

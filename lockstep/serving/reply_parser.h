@@ -43,6 +43,7 @@ class ReplyParser {
 
   // True when a stop string or max_calls ended the reply: no more tokens are wanted.
   bool ended() const { return ended_; }
+  const std::string& stop_string() const { return stop_.match(); }  // that ended the reply; empty: none did
   int num_tokens() const { return num_tokens_; }
   int num_reasoning_tokens() const { return num_reasoning_tokens_; }
   int num_calls() const { return num_calls_; }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lockstep/base/log.h"
-#include "lockstep/serving/openai/api_error.h"
 
 namespace lockstep::serving {
 namespace {
@@ -41,22 +40,23 @@ bool is_identity(std::string_view encoding) {
 }
 
 // An exception here is a bug of ours; its text is for the log.
-void run(const Endpoint& endpoint, const http::Request& request,
+void run(const Route& route, const http::Request& request,
          const std::shared_ptr<http::Responder>& responder) {
   try {
-    endpoint(request, responder);
+    route.endpoint(request, responder);
   } catch (const std::exception& e) {
     log_error("{} {} failed: {}", request.method, request.target, e.what());
-    responder->send(openai::error_response(
-        {.status = 500, .message = "the server failed on this request; its log says why"}));
+    responder->send(
+        route.error_form({.status = 500, .message = "the server failed on this request; its log says why"}));
   }
 }
 
 }  // namespace
 
-Router::Router(std::vector<std::string> api_keys, std::shared_ptr<TaskQueue> workers, size_t max_waiting,
-               ServingMetrics& metrics)
+Router::Router(std::vector<std::string> api_keys, CorsPolicy cors, std::shared_ptr<TaskQueue> workers,
+               size_t max_waiting, ServingMetrics& metrics)
     : api_keys_(std::move(api_keys)),
+      cors_(std::move(cors)),
       workers_(std::move(workers)),
       max_waiting_(max_waiting),
       metrics_(metrics) {}
@@ -64,12 +64,17 @@ Router::Router(std::vector<std::string> api_keys, std::shared_ptr<TaskQueue> wor
 void Router::add(Route route) { routes_.push_back(std::move(route)); }
 
 void Router::handle(http::Request request, std::shared_ptr<http::Responder> responder) const {
+  if (cors_.allows(request)) {
+    responder = CorsPolicy::naming_origin(request, std::move(responder));
+    // Browsers ask without the key whether they may send it.
+    if (CorsPolicy::is_preflight(request)) return responder->send(CorsPolicy::preflight_answer(request));
+  }
   std::string allowed;
   const Route* route = find(request, allowed);
   metrics_.count_request(route == nullptr ? "other" : route->path);
   const auto refuse = [&](openai::ApiError error, std::vector<http::Header> headers = {}) {
     metrics_.count_refusal(route == nullptr ? "other" : route->path, error.status);
-    http::Response response = openai::error_response(error);
+    http::Response response = route == nullptr ? openai::error_response(error) : route->error_form(error);
     for (http::Header& header : headers) response.headers.push_back(std::move(header));
     responder->send(std::move(response));
   };
@@ -96,15 +101,15 @@ void Router::handle(http::Request request, std::shared_ptr<http::Responder> resp
          .message = fmt::format("Content-Encoding {} is not read: send the body as it is", encoding),
          .code = "unsupported_content_encoding"},
         {{"Accept-Encoding", "identity"}});
-  if (route->runs_on == RunsOn::kIoThread) return run(route->endpoint, request, responder);
+  if (route->runs_on == RunsOn::kIoThread) return run(*route, request, responder);
   if (workers_->size() >= max_waiting_)
     return refuse({.status = 503,
                    .message = fmt::format("{} requests are waiting already; try again later", max_waiting_),
                    .code = "overloaded"});
-  workers_->push([&endpoint = route->endpoint, request = std::make_shared<http::Request>(std::move(request)),
+  workers_->push([route, request = std::make_shared<http::Request>(std::move(request)),
                   responder = std::move(responder)] {
     // Whoever has gone while it waited is not worked for.
-    if (responder->connected()) run(endpoint, *request, responder);
+    if (responder->connected()) run(*route, *request, responder);
   });
 }
 

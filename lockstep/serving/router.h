@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/serving/cors.h"
 #include "lockstep/serving/http/http.h"
+#include "lockstep/serving/openai/api_error.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "lockstep/serving/task_queue.h"
 
@@ -24,13 +26,14 @@ struct Route {
   Access access = Access::kNeedsKey;
   RunsOn runs_on = RunsOn::kWorker;
   Endpoint endpoint;
+  openai::ErrorForm error_form = openai::error_response;  // of what the router itself refuses
 };
 
 class Router {
  public:
   // Without keys everything is open. `metrics` must outlive the router.
-  Router(std::vector<std::string> api_keys, std::shared_ptr<TaskQueue> workers, size_t max_waiting,
-         ServingMetrics& metrics);
+  Router(std::vector<std::string> api_keys, CorsPolicy cors, std::shared_ptr<TaskQueue> workers,
+         size_t max_waiting, ServingMetrics& metrics);
 
   void add(Route route);
   void handle(http::Request request, std::shared_ptr<http::Responder> responder) const;
@@ -40,6 +43,7 @@ class Router {
   bool has_key(const http::Request& request) const;
 
   std::vector<std::string> api_keys_;
+  CorsPolicy cors_;
   std::shared_ptr<TaskQueue> workers_;
   size_t max_waiting_;
   ServingMetrics& metrics_;

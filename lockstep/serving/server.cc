@@ -5,6 +5,7 @@
 
 #include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
+#include "lockstep/serving/anthropic/messages.h"
 #include "lockstep/serving/http/http.h"
 #include "lockstep/serving/openai/api.h"
 #include "lockstep/serving/openai/api_error.h"
@@ -30,6 +31,7 @@ http::ServerOptions http_options(const ServeOptions& options) {
   http.host = options.host;
   http.port = options.port;
   http.max_body_bytes = options.max_body_bytes;
+  http.max_header_bytes = options.max_header_bytes;
   http.max_connections = options.max_connections;
   http.drain_timeout = options.drain_timeout;
   return http;
@@ -50,8 +52,10 @@ class ApiServer::Impl {
               static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine)}),
         responses_(api_, options.api_keys.empty() ? openai::ResponsesApi::Owners::kEverybody
                                                   : openai::ResponsesApi::Owners::kByKey),
+        messages_(api_),
         pages_(engine, metrics_, model_name_),
-        router_(options.api_keys, workers_.queue(), options.max_waiting_requests, metrics_) {
+        router_(options.api_keys, CorsPolicy(options.cors_origins), workers_.queue(),
+                options.max_waiting_requests, metrics_) {
     add_routes();
     add_page();
   }
@@ -96,12 +100,24 @@ class ApiServer::Impl {
                  [this](const auto& request, const auto& to) { responses_.show(request, to); }});
     router_.add({"DELETE", "/v1/responses/", Access::kNeedsKey, RunsOn::kIoThread,
                  [this](const auto& request, const auto& to) { responses_.remove(request, to); }});
+    router_.add({"POST", "/v1/messages", Access::kNeedsKey, RunsOn::kWorker,
+                 [this](const auto& request, const auto& to) { messages_.create(request, to); },
+                 anthropic::message_error_response});
+    router_.add({"POST", "/v1/messages/count_tokens", Access::kNeedsKey, RunsOn::kWorker,
+                 [this](const auto& request, const auto& to) { messages_.count_tokens(request, to); },
+                 anthropic::message_error_response});
     router_.add({"POST", "/generate", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::generate)});
     router_.add(
         {"GET", "/get_server_info", Access::kNeedsKey, RunsOn::kIoThread,
          [this](const auto& request, const auto& responder) { pages_.server_info(request, responder); }});
     router_.add({"GET", "/v1/models", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::list_models)});
     router_.add({"GET", "/v1/models/", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::show_model)});
+    router_.add(
+        {"POST", "/v1/embeddings", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::embeddings)});
+    router_.add(
+        {"GET", "/health_generate", Access::kOpen, RunsOn::kWorker, api(&openai::Api::health_generate)});
+    router_.add(
+        {"POST", "/abort_request", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::abort_request)});
     router_.add({"POST", "/tokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::tokenize)});
     router_.add({"POST", "/detokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::detokenize)});
     router_.add({"GET", "/health", Access::kOpen, RunsOn::kIoThread,
@@ -133,6 +149,7 @@ class ApiServer::Impl {
   Workers replies_, workers_;
   const openai::Api api_;
   const openai::ResponsesApi responses_;
+  const anthropic::MessagesApi messages_;
   StatusPages pages_;
   Router router_;
   std::unique_ptr<http::Server> http_;

@@ -19,9 +19,11 @@ struct ServeOptions {
   std::string served_model_name;  // empty: the engine's name of the model
   std::vector<std::string>
       api_keys;  // empty: everybody may ask. /health, /live, /plan and the page are always open
+  std::vector<std::string> cors_origins;  // pages of others that browsers may let read answers; "*" is all
   // The folder's tokenizer and template, where the caller has loaded them already; nothing: make() does.
   std::shared_ptr<const ChatModel> chat_model;
   size_t max_body_bytes = size_t{32} << 20;
+  size_t max_header_bytes = size_t{64} << 10;
   int max_connections = 4096;
   size_t max_waiting_requests = 1024;  // requests that no worker has looked at yet; further ones get 503
   int num_workers = 2;                 // threads that render templates and encode prompts

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/serving/anthropic/message_request.h"
 #include "lockstep/serving/chat.h"
 #include "lockstep/serving/openai/chat_request.h"
 #include "lockstep/serving/openai/completion_request.h"
@@ -59,6 +60,12 @@ void try_responses(const Json& body, const runtime::ModelInfo& info) {
   try_prompt(request->chat);
 }
 
+void try_messages(const Json& body, const runtime::ModelInfo& info) {
+  const auto request = anthropic::read_message_request(body, anthropic::Purpose::kAnswer, info);
+  if (!request) return must_explain(request.error());
+  try_prompt(*request);
+}
+
 void try_completion(const Json& body, const runtime::ModelInfo& info) {
   const auto request = openai::read_completion_request(body, info);
   if (!request) return must_explain(request.error());
@@ -77,15 +84,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto body = parse_json({reinterpret_cast<const char*>(data) + 1, size - 1});
   if (!body) return 0;
   const runtime::ModelInfo info{.name = "m", .vocab = 1024, .context_length = 4096};
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0:
       try_chat(*body, info);
       break;
     case 1:
       try_completion(*body, info);
       break;
-    default:
+    case 2:
       try_responses(*body, info);
+      break;
+    default:
+      try_messages(*body, info);
   }
   return 0;
 }

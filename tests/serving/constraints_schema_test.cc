@@ -173,6 +173,26 @@ TEST(RegexCheck, PatternsOfStringsAreOfTheKindThatIsMatchedRight) {
       "'p' of 4 bytes holds alternatives and a quantifier outside of a group, which is not supported here");
 }
 
+// For tools that are not strict: what cannot be enforced goes, and nothing else.
+TEST(SchemaCheck, LoosenedSchemasKeepTheRest) {
+  const Json loosened = loosened_schema(parsed(R"({"type": "object", "minProperties": 1, "properties": {
+    "url": {"type": "string", "format": "uri"}, "a.format": {"type": "string", "format": "hostname"},
+    "list": {"type": "array", "items": {"type": "integer", "multipleOf": 3}, "uniqueItems": true},
+    "never": false, "one": {"anyOf": [{"type": "string", "contentEncoding": "x"}, {"type": "null"}]},
+    "properties": {"type": "number", "minimum": 1, "multipleOf": 2}},
+    "required": ["url", "list"], "if": {}})"));
+  EXPECT_EQ(loosened, made(R"({"type": "object", "properties": {
+    "url": {"type": "string"}, "a.format": {"type": "string"},
+    "list": {"type": "array", "items": {"type": "integer"}}, "never": {},
+    "one": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "properties": {"type": "number", "minimum": 1}},
+    "required": ["url", "list"]})"));
+  EXPECT_EQ(loosened_schema(parsed(R"({"not": {}})")), Json::object());
+  EXPECT_EQ(loosened_schema(Json(5)), Json::object());
+  const Json whole =
+      parsed(R"({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})");
+  EXPECT_EQ(loosened_schema(whole), made(to_text(whole)));
+}
+
 TEST(RegexCheck, NamesWhatIsReadOtherwise) {
   const auto said = [](std::string_view pattern) {
     const Status checked = check_regex(pattern, "regex");

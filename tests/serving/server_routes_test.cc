@@ -61,7 +61,7 @@ TEST(Routes, RequestsThatWereGivenUpAreNotWorkedFor) {
   std::vector<std::string> worked_for;
   {
     Workers workers(1);
-    Router router({}, workers.queue(), 100, metrics);
+    Router router({}, CorsPolicy({}), workers.queue(), 100, metrics);
     router.add({"POST", "/abacus", Access::kOpen, RunsOn::kWorker,
                 [&](const http::Request& request, const std::shared_ptr<http::Responder>&) {
                   worked_for.push_back(request.body);
@@ -72,6 +72,81 @@ TEST(Routes, RequestsThatWereGivenUpAreNotWorkedFor) {
     workers.stop();  // what waits is worked through while its routes are there
   }
   EXPECT_EQ(worked_for, (std::vector<std::string>{"1", "4"}));
+}
+
+TEST(Routes, PagesOfOthersAreToldOnlyWhereTheyMayRead) {
+  const std::string page = "Origin: https://page.example\r\n";
+  const std::string preflight =
+      page + "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization\r\n";
+  const ServedScript served("x", {.api_keys = {"key"}, .cors_origins = {"https://page.example"}});
+  const auto asked = served.ask("OPTIONS", kChat, "", preflight);
+  EXPECT_EQ(asked.status, 204);
+  EXPECT_EQ(asked.header("access-control-allow-origin"), "https://page.example");
+  EXPECT_EQ(asked.header("access-control-allow-headers"), "authorization");
+  EXPECT_EQ(asked.header("vary"), "Origin");
+  // An answer to a key that is wrong can be read as well, and a stream too.
+  EXPECT_EQ(served.ask("GET", "/v1/models", "", page).header("access-control-allow-origin"),
+            "https://page.example");
+  Json body = user_says("Hi");
+  body["stream"] = true;
+  const auto stream = served.ask("POST", kChat, to_text(body), page + "Authorization: Bearer key\r\n");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_EQ(stream.header("access-control-allow-origin"), "https://page.example");
+  const std::string other = "Origin: https://other.example\r\nAccess-Control-Request-Method: POST\r\n";
+  EXPECT_EQ(served.ask("OPTIONS", kChat, "", other).status, 405);
+  EXPECT_EQ(served.ask("GET", "/health", "", other).header("access-control-allow-origin"), "");
+  const ServedScript open("x", {.cors_origins = {"*"}});
+  EXPECT_EQ(open.ask("OPTIONS", kChat, "", other).status, 204);
+  const ServedScript closed("x");
+  EXPECT_EQ(closed.ask("OPTIONS", kChat, "", preflight).status, 405);
+  EXPECT_EQ(closed.ask("GET", "/health", "", page).header("access-control-allow-origin"), "");
+}
+
+TEST(Routes, KeysComeInEitherHeader) {
+  const ServedScript served("x", {.api_keys = {"right", "other"}});
+  for (const auto& [header, status] : {std::pair("Authorization: Bearer right\r\n", 200),
+                                       {"x-api-key: other\r\n", 200},
+                                       {"x-api-key: wrong\r\n", 401},
+                                       {"Authorization: Bearer wrong\r\nx-api-key: right\r\n", 401},
+                                       {"", 401}})
+    EXPECT_EQ(served.ask("GET", "/v1/models", "", header).status, status) << header;
+}
+
+TEST(Routes, EmbeddingsAreRefusedByName) {
+  const ServedScript served("x");
+  expect_error(served.ask("POST", "/v1/embeddings", R"({"model": "tutor", "input": "a"})"), 400, "model",
+               "model_not_supported");
+  expect_error(served.ask("POST", "/v1/embeddings", R"({"model": "other", "input": "a"})"), 404, "model",
+               "model_not_found");
+}
+
+TEST(Routes, ASignOfLifeIsAToken) {
+  ServedScript served("x");
+  EXPECT_EQ(served.ask("GET", "/health_generate").status, 200);
+  EXPECT_EQ(served.engine.request(0).max_new_tokens, 1);
+  served.engine.fail_after("rank 1 is gone", 0);
+  const auto response = served.ask("GET", "/health_generate");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(ServedScript::json(response)["reason"], "rank 1 is gone");
+}
+
+TEST(Routes, AbortedAnswersEndWithWhatHasCome) {
+  const ServedScript served("again ...");
+  const std::string body = R"({"text": "x", "rid": "mine", "sampling_params": {"max_new_tokens": 4000}})";
+  http::RawClient client(served.server->port());
+  client.send(ServedScript::request_bytes("POST", "/generate", body));
+  while (served.engine.num_running() == 0) std::this_thread::yield();
+  expect_error(served.ask("POST", "/abort_request", "{}"), 400, "rid", nullptr);
+  EXPECT_EQ(served.ask("POST", "/abort_request", R"({"rid": "another"})").status, 200);
+  EXPECT_EQ(served.engine.num_cancelled, 0);
+  EXPECT_EQ(served.ask("POST", "/abort_request", R"({"rid": "mine"})").status, 200);
+  const Json answer = ServedScript::json(client.read_response("POST"));
+  EXPECT_EQ(answer["meta_info"]["finish_reason"]["type"], "abort");
+  client.send(ServedScript::request_bytes("POST", kChat, to_text(user_says("Hi"))));
+  while (served.engine.num_running() == 0) std::this_thread::yield();
+  EXPECT_EQ(served.ask("POST", "/abort_request", R"({"abort_all": true})").status, 200);
+  EXPECT_EQ(ServedScript::json(client.read_response("POST"))["choices"][0]["finish_reason"], "abort");
+  EXPECT_EQ(served.engine.num_cancelled, 2);
 }
 
 TEST(Routes, Models) {

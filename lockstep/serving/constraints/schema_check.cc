@@ -1,9 +1,11 @@
 #include "lockstep/serving/constraints/schema_check.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -375,7 +377,72 @@ class Checker {
   Error error_;
 };
 
+// The longest key of `object` that `path` begins with; empty when none does.
+std::string key_at(const Json& object, std::string_view path) {
+  std::string longest;
+  for (const auto& [key, value] : object.items()) {
+    if (!path.starts_with(key) || key.size() < longest.size()) continue;
+    if (path.size() == key.size() || path[key.size()] == '.' || path[key.size()] == '[') longest = key;
+  }
+  return longest;
+}
+
+// Takes away what `path` (".properties.a.format") names: a keyword goes, a schema becomes one of any value.
+// False when there is no such place.
+bool remove_at(Json& schema, std::string_view path) {
+  constexpr std::string_view kSchemas[] = {"properties", "$defs", "definitions"};
+  Json* parent = nullptr;
+  Json* value = &schema;
+  std::string key;
+  bool is_schema = true, holds_schemas = false;
+  while (!path.empty()) {
+    parent = value;
+    if (path[0] == '[') {
+      const size_t close = path.find(']');
+      size_t index = 0;
+      const auto read = std::from_chars(path.data() + 1, path.data() + path.size(), index);
+      if (close == path.npos || read.ec != std::errc() || read.ptr != path.data() + close) return false;
+      if (!value->is_array() || index >= value->size()) return false;
+      value = &(*value)[index];
+      path.remove_prefix(close + 1);
+      key.clear();
+      is_schema = true;
+      continue;
+    }
+    path.remove_prefix(1);
+    if (!value->is_object()) return false;
+    key = key_at(*value, path);
+    if (key.empty()) return false;
+    value = &(*value)[key];
+    path.remove_prefix(key.size());
+    is_schema = holds_schemas;
+    holds_schemas =
+        !holds_schemas && std::find(std::begin(kSchemas), std::end(kSchemas), key) != std::end(kSchemas);
+  }
+  if (is_schema || parent == nullptr) {
+    if (*value == Json::object()) return false;
+    *value = Json::object();
+  } else {
+    parent->erase(key);
+  }
+  return true;
+}
+
 }  // namespace
+
+Json loosened_schema(const Json& schema) {
+  constexpr int kMaxRemovals = 256;
+  const std::string field = "schema";
+  Json loosened = schema;
+  for (int i = 0; i < kMaxRemovals; ++i) {
+    auto enforceable = enforceable_schema(loosened, field);
+    if (enforceable) return *std::move(enforceable);
+    const std::string& place = enforceable.error().field;
+    if (!place.starts_with(field) || !remove_at(loosened, std::string_view(place).substr(field.size())))
+      break;
+  }
+  return Json::object();
+}
 
 Result<Json> enforceable_schema(const Json& schema, const std::string& field) {
   if (const size_t size = to_text(schema).size(); size > kMaxSchemaBytes)

@@ -16,4 +16,8 @@ inline constexpr int kMaxWhitespace = 12;
 // `field` is how errors name the schema: "response_format.json_schema.schema".
 Result<Json> enforceable_schema(const Json& schema, const std::string& field);
 
+// The schema with what cannot be enforced left out, and of the rest the one that enforceable_schema() makes:
+// for tools that are not strict. Any value where nothing is left.
+Json loosened_schema(const Json& schema);
+
 }  // namespace lockstep::serving::constraints

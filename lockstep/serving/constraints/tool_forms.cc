@@ -144,6 +144,7 @@ Result<Json> arguments_schema(const Json& tool, size_t tool_idx) {
   const auto parameters = tool["function"].find("parameters");
   if (parameters == tool["function"].end() || parameters->is_null()) return any_object;
   auto schema = enforceable_schema(*parameters, fmt::format("tools[{}].function.parameters", tool_idx));
+  if (!schema && !is_strict(tool)) schema = loosened_schema(*parameters);
   if (schema && !schema->contains("$ref") && !schema->contains("anyOf")) {
     (*schema)["type"] = "object";
     return schema;

@@ -29,8 +29,8 @@ struct ToolForm {
   std::string begin;  // with kIfCalled: the text behind which the form stands
 };
 
-// The reply is calls and nothing else. The arguments follow the tools' schemas; where a schema of a tool that
-// is not strict cannot be enforced, they are any JSON object.
+// The reply is calls and nothing else. The arguments follow the tools' schemas; of a tool that is not
+// strict, what cannot be enforced is left out of its schema.
 Result<ToolForm> required_calls(const Json& tools, const CallStyle& style, HowMany how_many);
 
 // The reply is what it may be until a call begins; from there on it is calls.

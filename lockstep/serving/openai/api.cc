@@ -67,6 +67,14 @@ void Api::detokenize(const http::Request& request, const Responder& responder) c
   refuse(request, *responder, answer_detokenize(request, *responder));
 }
 
+void Api::embeddings(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, refuse_embeddings(request));
+}
+
+void Api::abort_request(const http::Request& request, const Responder& responder) const {
+  refuse(request, *responder, answer_abort(request, *responder));
+}
+
 void Api::list_models(const http::Request& /*request*/, const Responder& responder) const {
   responder->send({.body = to_text({{"object", "list"}, {"data", Json::array({model_json()})}})});
 }
@@ -113,7 +121,9 @@ Api::Refusal Api::answer_chat(const http::Request& request, const Responder& res
     choices.push_back({engine_request(chat.options, encoded->ids, i, *replica, *constraint), reply});
   ReplyContext context = reply_context(envelope.id_prefix, chat.options, responder);
   context.prompt_tokens = static_cast<int64_t>(encoded->ids.size());
-  start(request.target, responder, std::move(choices), make_listener(std::move(context)), envelope.received);
+  const std::string id = context.head.id;
+  start(request.target, responder, id, std::move(choices), make_listener(std::move(context)),
+        envelope.received);
   return std::nullopt;
 }
 
@@ -129,7 +139,7 @@ Api::Refusal Api::start_completions(const http::Request& request, const Responde
   const auto completion = read_completion_request(*body, context_.engine.model());
   if (!completion) return api_error(completion.error());
   if (auto refusal = check_model(completion->model)) return refusal;
-  return continue_prompts(request, responder, *completion, received, [&](PromptReply reply) {
+  return continue_prompts(request, responder, *completion, received, "", [&](PromptReply reply) {
     return completion->options.stream
                ? make_completion_stream(std::move(reply.context), std::move(reply.echoes))
                : make_completion_answer(std::move(reply.context), std::move(reply.echoes));
@@ -142,24 +152,25 @@ Api::Refusal Api::start_generate(const http::Request& request, const Responder& 
   if (!body) return api_error(body.error());
   const auto native = read_native_request(*body, context_.engine.model());
   if (!native) return api_error(native.error());
-  return continue_prompts(request, responder, native->completion, received, [&](PromptReply reply) {
-    if (!native->id.empty()) reply.context.head.id = native->id;
-    return native->completion.options.stream
-               ? make_native_stream(std::move(reply.context), std::move(reply.prompt_tokens))
-               : make_native_answer(std::move(reply.context), std::move(reply.prompt_tokens),
-                                    native->answers);
-  });
+  return continue_prompts(
+      request, responder, native->completion, received, native->id, [&](PromptReply reply) {
+        return native->completion.options.stream
+                   ? make_native_stream(std::move(reply.context), std::move(reply.prompt_tokens))
+                   : make_native_answer(std::move(reply.context), std::move(reply.prompt_tokens),
+                                        native->answers);
+      });
 }
 
 Api::Refusal Api::continue_prompts(const http::Request& request, const Responder& responder,
                                    const CompletionRequest& completion, Clock::time_point received,
-                                   const MakeListener& make_listener) const {
+                                   const std::string& own_id, const MakeListener& make_listener) const {
   const auto replica = read_replica(request, context_.engine.stats().replicas.size());
   if (!replica) return api_error(replica.error());
   const GenerationOptions& options = completion.options;
   const auto constraint = constraint_of(options);
   if (!constraint) return api_error(constraint.error());
   PromptReply reply{.context = reply_context("cmpl-", options, responder)};
+  if (!own_id.empty()) reply.context.head.id = own_id;
   reply.context.num_choices = options.num_choices * static_cast<int>(completion.prompts.size());
   std::vector<ChoiceInput> choices;
   for (const Prompt& prompt : completion.prompts) {
@@ -167,9 +178,11 @@ Api::Refusal Api::continue_prompts(const http::Request& request, const Responder
     const std::vector<int32_t> ids =
         text ? context_.chat.encode_prompt(*text) : std::get<std::vector<int32_t>>(prompt);
     if (ids.empty())
-      return ApiError{.message = "'prompt' is empty, and this model's tokenizer puts nothing before it",
-                      .param = "prompt"};
-    if (auto refusal = check_length(ids.size(), options, "prompt")) return refusal;
+      return ApiError{
+          .message = fmt::format("'{}' is empty, and this model's tokenizer puts nothing before it",
+                                 completion.prompt_field),
+          .param = completion.prompt_field};
+    if (auto refusal = check_length(ids.size(), options, completion.prompt_field)) return refusal;
     reply.context.prompt_tokens += static_cast<int64_t>(ids.size());
     for (int i = 0; i < options.num_choices; ++i) {
       choices.push_back({engine_request(options, ids, i, *replica, *constraint),
@@ -179,57 +192,8 @@ Api::Refusal Api::continue_prompts(const http::Request& request, const Responder
         reply.echoes.push_back(text ? *text : context_.chat.tokenizer().decode(ids, SpecialTokens::kSkip));
     }
   }
-  start(request.target, responder, std::move(choices), make_listener(std::move(reply)), received);
-  return std::nullopt;
-}
-
-Api::Refusal Api::answer_tokenize(const http::Request& request, http::Responder& responder) const {
-  const auto body = read_body(request);
-  if (!body) return api_error(body.error());
-  Fields fields(*body);
-  const auto model = fields.text("model");
-  const auto prompt = fields.text("prompt");
-  const bool add_special_tokens = fields.flag("add_special_tokens").value_or(true);
-  if (fields.has("messages") == prompt.has_value() && fields.ok())
-    fields.refuse("prompt", "must be given, or 'messages' instead of it, and not both");
-  if (!fields.ok()) return api_error(fields.status().error());
-  if (auto refusal = check_model(model)) return refusal;
-  std::vector<int32_t> ids;
-  if (prompt) {
-    ids = add_special_tokens ? context_.chat.encode_prompt(*prompt)
-                             : context_.chat.tokenizer().encode(*prompt, AddedTokens::kParse);
-  } else {
-    const auto chat = read_chat_prompt(*body);
-    if (!chat) return api_error(chat.error());
-    const auto encoded = encode(*chat);
-    if (!encoded) return api_error(encoded.error());
-    ids = encoded->ids;
-  }
-  responder.send({.body = to_text({{"tokens", ids},
-                                   {"count", ids.size()},
-                                   {"max_model_len", context_.engine.model().context_length}})});
-  return std::nullopt;
-}
-
-Api::Refusal Api::answer_detokenize(const http::Request& request, http::Responder& responder) const {
-  const auto body = read_body(request);
-  if (!body) return api_error(body.error());
-  Fields fields(*body);
-  const auto model = fields.text("model");
-  const Json* tokens = fields.array("tokens");
-  if (tokens == nullptr) fields.refuse("tokens", "is missing");
-  if (!fields.ok()) return api_error(fields.status().error());
-  if (auto refusal = check_model(model)) return refusal;
-  std::vector<int32_t> ids;
-  if (!tokens->empty()) {
-    const auto prompts = read_prompts(*tokens, "tokens", context_.engine.model().vocab);
-    if (!prompts) return api_error(prompts.error());
-    if (!std::holds_alternative<std::vector<int32_t>>((*prompts)[0]) || prompts->size() != 1)
-      return ApiError{.message = "'tokens' must be an array of token ids", .param = "tokens"};
-    ids = std::get<std::vector<int32_t>>((*prompts)[0]);
-  }
-  responder.send(
-      {.body = to_text({{"prompt", context_.chat.tokenizer().decode(ids, SpecialTokens::kKeep)}})});
+  const std::string id = reply.context.head.id;
+  start(request.target, responder, id, std::move(choices), make_listener(std::move(reply)), received);
   return std::nullopt;
 }
 
@@ -287,6 +251,8 @@ runtime::Request Api::engine_request(const GenerationOptions& options, std::vect
   request.stop_token_ids = options.stop_token_ids;
   request.ignore_eos = options.ignore_eos;
   request.num_top_logprobs = options.num_top_logprobs;
+  request.prompt_logprobs = options.prompt_logprobs;
+  request.cache_salt = options.cache_salt;
   request.replica = replica;
   if (constraint) request.constraint = constraint();
   return request;
@@ -304,20 +270,23 @@ ReplyContext Api::reply_context(std::string_view id_prefix, const GenerationOpti
           .include_usage = options.include_usage};
 }
 
-void Api::start(const std::string& endpoint, const Responder& responder, std::vector<ChoiceInput> choices,
-                std::unique_ptr<GenerationListener> listener, Clock::time_point received) const {
+void Api::start(const std::string& endpoint, const Responder& responder, const std::string& id,
+                std::vector<ChoiceInput> choices, std::unique_ptr<GenerationListener> listener,
+                Clock::time_point received) const {
   auto generation =
       std::make_shared<Generation>(context_.engine, context_.chat.tokenizer(), std::move(choices),
                                    context_.metrics.measure(std::move(listener), endpoint, received));
+  open_->add(id, generation);
   responder->on_disconnect(
       [weak = std::weak_ptr(generation), replies = context_.replies] { Generation::cancel(weak, *replies); });
   generation->start(context_.replies);
 }
 
-void Api::refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const {
+void Api::refuse(const http::Request& request, http::Responder& responder, const Refusal& error,
+                 ErrorForm form) const {
   if (!error) return;
   context_.metrics.count_refusal(endpoint_of(request.target), error->status);
-  responder.send(error_response(*error));
+  responder.send(form(*error));
 }
 
 Json Api::model_json() const {

@@ -19,6 +19,7 @@
 #include "lockstep/serving/openai/chat_request.h"
 #include "lockstep/serving/openai/completion_request.h"
 #include "lockstep/serving/openai/generation_options.h"
+#include "lockstep/serving/openai/open_generations.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "lockstep/serving/task_queue.h"
 
@@ -54,6 +55,9 @@ class Api {
   void chat_completions(const http::Request& request, const Responder& responder) const;
   void completions(const http::Request& request, const Responder& responder) const;
   void generate(const http::Request& request, const Responder& responder) const;  // SGLang's
+  void health_generate(const http::Request& request, const Responder& responder) const;
+  void abort_request(const http::Request& request, const Responder& responder) const;
+  void embeddings(const http::Request& request, const Responder& responder) const;
   void list_models(const http::Request& request, const Responder& responder) const;
   void show_model(const http::Request& request, const Responder& responder) const;
   void tokenize(const http::Request& request, const Responder& responder) const;
@@ -71,7 +75,8 @@ class Api {
                       const ChatEnvelope& envelope, const MakeChatListener& make_listener) const;
   Result<EncodedChat> encode(const ChatRequest& chat) const;
   Refusal check_model(const std::optional<std::string>& name) const;
-  void refuse(const http::Request& request, http::Responder& responder, const Refusal& error) const;
+  void refuse(const http::Request& request, http::Responder& responder, const Refusal& error,
+              ErrorForm form = error_response) const;
   const runtime::Engine& engine() const { return context_.engine; }
 
  private:
@@ -88,8 +93,10 @@ class Api {
   using MakeListener = std::function<std::unique_ptr<GenerationListener>(PromptReply reply)>;
   Refusal continue_prompts(const http::Request& request, const Responder& responder,
                            const CompletionRequest& completion, Clock::time_point received,
-                           const MakeListener& make_listener) const;
+                           const std::string& own_id, const MakeListener& make_listener) const;
   Refusal answer_tokenize(const http::Request& request, http::Responder& responder) const;
+  Refusal answer_abort(const http::Request& request, http::Responder& responder) const;
+  Refusal refuse_embeddings(const http::Request& request) const;
   Refusal answer_detokenize(const http::Request& request, http::Responder& responder) const;
 
   // What an answer's text must be; none where it may be anything.
@@ -101,11 +108,14 @@ class Api {
                                   const ConstraintMaker& constraint) const;
   ReplyContext reply_context(std::string_view id_prefix, const GenerationOptions& options,
                              Responder responder) const;
-  void start(const std::string& endpoint, const Responder& responder, std::vector<ChoiceInput> choices,
-             std::unique_ptr<GenerationListener> listener, Clock::time_point received) const;
+  // `id`: by which the answer may be aborted.
+  void start(const std::string& endpoint, const Responder& responder, const std::string& id,
+             std::vector<ChoiceInput> choices, std::unique_ptr<GenerationListener> listener,
+             Clock::time_point received) const;
   Json model_json() const;
 
   ApiContext context_;
+  const std::shared_ptr<OpenGenerations> open_ = std::make_shared<OpenGenerations>();
 };
 
 }  // namespace lockstep::serving::openai

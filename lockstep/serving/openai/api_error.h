@@ -22,4 +22,7 @@ ApiError api_error(const Error& error);
 Json error_json(const ApiError& error);
 http::Response error_response(const ApiError& error);
 
+// How an API writes its errors: error_response() or what another API has for it.
+using ErrorForm = http::Response (*)(const ApiError& error);
+
 }  // namespace lockstep::serving::openai

@@ -15,6 +15,8 @@ std::string_view name_of(ChoiceFinish finish) {
       return "length";
     case ChoiceFinish::kToolCalls:
       return "tool_calls";
+    case ChoiceFinish::kAborted:
+      return "abort";
   }
   return "stop";
 }

@@ -58,14 +58,14 @@ void copy_params(Fields& fields, Json& completion) {
   if (!inner.ok()) fields.complain(inner.status().error());
 }
 
-// The field as the client wrote it.
-std::string native_field(const std::string& field, bool has_text) {
-  const std::string first = field.substr(0, field.find_first_of(".["));
-  const std::string rest = field.substr(first.size());
-  if (first == "prompt") return (has_text ? "text" : "input_ids") + rest;
+// The error with its field as the client wrote it.
+Error in_clients_words(Error error, const std::string& prompt_field) {
+  std::vector<std::string> own;
+  own.reserve(std::size(kParams));  // so that the views stay
+  std::vector<FieldName> names = {{"prompt", prompt_field}};
   for (const auto& [native, name] : kParams)
-    if (name == first) return "sampling_params." + std::string(native) + rest;
-  return field;
+    names.push_back({name, own.emplace_back("sampling_params." + std::string(native))});
+  return renamed(std::move(error), names);
 }
 
 Json meta_info(const ReplyHead& head, int choice_idx, int num_choices, int64_t prompt_tokens,
@@ -79,6 +79,8 @@ Json meta_info(const ReplyHead& head, int choice_idx, int num_choices, int64_t p
 
 Json finish_json(const ChoiceEnd& end) {
   if (end.finish == ChoiceFinish::kLength) return {{"type", "length"}, {"length", end.num_tokens}};
+  if (end.finish == ChoiceFinish::kAborted)
+    return {{"type", "abort"}, {"message", "aborted by /abort_request"}};
   return {{"type", "stop"}};
 }
 
@@ -192,9 +194,10 @@ Result<NativeRequest> read_native_request(const Json& body, const runtime::Model
   if (!fields.ok()) return fields.status().error();
   completion["prompt"] = text != nullptr ? *text : *ids;
   auto read = read_completion_request(completion, model);
-  if (!read)
-    return Error{read.error().code, read.error().message, native_field(read.error().field, text != nullptr)};
+  const std::string prompt_field = text != nullptr ? "text" : "input_ids";
+  if (!read) return in_clients_words(read.error(), prompt_field);
   request.completion = std::move(*read);
+  request.completion.prompt_field = prompt_field;
   const Json& prompt = completion["prompt"];
   const bool is_list = prompt.is_array() && !prompt.empty() && !prompt[0].is_number();
   if (is_list || request.completion.options.num_choices > 1) request.answers = Answers::kList;

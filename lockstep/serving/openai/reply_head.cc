@@ -15,14 +15,16 @@ void Usage::add(int prompt_idx, const ChoiceEnd& end) {
   cached = cached < 0 ? end.num_cached_tokens : std::min<int64_t>(cached, end.num_cached_tokens);
 }
 
+int64_t Usage::all_cached() const {
+  return std::accumulate(cached_tokens.begin(), cached_tokens.end(), int64_t{0},
+                         [](int64_t sum, int64_t tokens) { return sum + std::max<int64_t>(tokens, 0); });
+}
+
 Json usage_json(const Usage& usage) {
-  const int64_t cached =
-      std::accumulate(usage.cached_tokens.begin(), usage.cached_tokens.end(), int64_t{0},
-                      [](int64_t sum, int64_t tokens) { return sum + std::max<int64_t>(tokens, 0); });
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}},
+          {"prompt_tokens_details", {{"cached_tokens", usage.all_cached()}}},
           {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 

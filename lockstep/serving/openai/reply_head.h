@@ -24,6 +24,7 @@ struct Usage {
   std::vector<int64_t> cached_tokens;
 
   void add(int prompt_idx, const ChoiceEnd& end);
+  int64_t all_cached() const;
 };
 
 Json usage_json(const Usage& usage);

@@ -22,7 +22,7 @@ Json reasoning_part(std::string text) { return {{"type", "reasoning_text"}, {"te
 
 Json usage_of_response(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
-          {"input_tokens_details", {{"cached_tokens", 0}, {"cache_write_tokens", 0}}},
+          {"input_tokens_details", {{"cached_tokens", usage.all_cached()}, {"cache_write_tokens", 0}}},
           {"output_tokens", usage.completion_tokens},
           {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
@@ -82,15 +82,15 @@ class ResponsesReply : public GenerationListener {
   }
 
   void on_choice_end(int /*choice_idx*/, const ChoiceEnd& end) override {
-    usage_.completion_tokens += end.num_tokens;
-    usage_.reasoning_tokens += end.num_reasoning_tokens;
-    is_cut_off_ = end.finish == ChoiceFinish::kLength;
+    usage_.add(0, end);
+    is_cut_off_ = end.finish == ChoiceFinish::kLength || end.finish == ChoiceFinish::kAborted;
+    if (end.finish == ChoiceFinish::kLength) incomplete_ = {{"reason", "max_output_tokens"}};
     close(is_cut_off_ ? "incomplete" : "completed");
   }
 
   void finished() override {
     response_["status"] = is_cut_off_ ? "incomplete" : "completed";
-    if (is_cut_off_) response_["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    response_["incomplete_details"] = incomplete_;
     if (!is_cut_off_) response_["completed_at"] = static_cast<int64_t>(std::time(nullptr));
     response_["usage"] = usage_of_response(usage_);
     if (keep_) keep_(response_);
@@ -213,7 +213,7 @@ class ResponsesReply : public GenerationListener {
   Json response_;
   Usage usage_;
   Kind kind_ = Kind::kNone;  // of the item that is being written
-  Json item_, logprobs_;
+  Json item_, logprobs_, incomplete_;
   std::string text_;  // its text or arguments so far
   int64_t num_events_ = 0;
   bool is_streaming_ = false, is_cut_off_ = false;

@@ -19,7 +19,8 @@ TracedText StopStrings::push(TracedText text) {
       continue;
     }
     const size_t end = place + string.size();
-    if (end < first_end || (end == first_end && place < begin)) first_end = end, begin = place;
+    if (end < first_end || (end == first_end && place < begin))
+      first_end = end, begin = place, match_ = string;
   }
   if (first_end == std::string::npos) return held_.take(held_.text().size() - held);
   matched_ = true;

@@ -19,10 +19,12 @@ class StopStrings {
   TracedText finish();
 
   bool matched() const { return matched_; }
+  const std::string& match() const { return match_; }  // empty until then
 
  private:
   std::vector<std::string> strings_;
   TracedText held_;
+  std::string match_;
   bool matched_ = false;
 };
 
