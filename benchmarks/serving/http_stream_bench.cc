@@ -51,9 +51,13 @@ class SteppingEngine : public runtime::Engine {
     return last_id_;
   }
   void cancel(runtime::RequestId /*id*/) override {}
+  void clear_cache() override {}
   const runtime::ModelInfo& model() const override { return info_; }
   runtime::EngineStats stats() const override {
-    return {.replicas = {{}}, .num_ranks = 1, .last_step_rows = {}};
+    runtime::EngineStats stats;
+    stats.replicas.resize(1);
+    stats.num_ranks = 1;
+    return stats;
   }
   runtime::Health health() const override { return {.serving = true, .reason = {}}; }
   std::string plan_text() const override { return ""; }

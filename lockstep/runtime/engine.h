@@ -152,6 +152,10 @@ class Engine {
   // Ends the request with kCancelled soon; unknown or finished ids are ignored.
   virtual void cancel(RequestId id) = 0;
 
+  // Forgets the beginnings of prompts that are cached and that no request is using: requests that are
+  // submitted from now on do not find them.
+  virtual void clear_cache() = 0;
+
   virtual const ModelInfo& model() const = 0;
   virtual EngineStats stats() const = 0;
   virtual Health health() const = 0;

@@ -41,6 +41,7 @@ class EngineLoop final : public Engine {
 
   Result<RequestId> submit(Request request, EventSink sink) override;
   void cancel(RequestId id) override;
+  void clear_cache() override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
   Health health() const override;
@@ -55,8 +56,11 @@ class EngineLoop final : public Engine {
     std::deque<AcceptedRequest> accepted;
     std::vector<RequestId> cancelled;
     bool cancel_all = false;
+    bool clear_cache = false;
     bool stop = false;
-    bool empty() const { return accepted.empty() && cancelled.empty() && !cancel_all && !stop; }
+    bool empty() const {
+      return accepted.empty() && cancelled.empty() && !cancel_all && !clear_cache && !stop;
+    }
   };
 
   void run() noexcept;
@@ -146,6 +150,14 @@ void EngineLoop::cancel(RequestId id) {
   wake_.notify_one();
 }
 
+void EngineLoop::clear_cache() {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.clear_cache = true;
+  }
+  wake_.notify_one();
+}
+
 EngineStats EngineLoop::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
@@ -189,6 +201,7 @@ void EngineLoop::run() noexcept {
 void EngineLoop::serve() {
   for (;;) {
     Mail mail = wait_for_mail();
+    if (mail.clear_cache) steps_.clear_cache();
     admitting_ = std::move(mail.accepted);
     admit();
     for (const RequestId id : mail.cancelled) steps_.cancel(id);

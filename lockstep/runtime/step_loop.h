@@ -48,6 +48,7 @@ class StepLoop {
   // Events wait until they are delivered, so that statistics can be published first. A sink that throws loses
   // its request.
   void deliver();
+  void clear_cache() { scheduler_.clear_cache(); }
   uint64_t num_ended() const { return num_ended_; }  // final events delivered
 
   // All but requests_accepted.

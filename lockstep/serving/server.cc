@@ -116,6 +116,9 @@ class ApiServer::Impl {
         {"POST", "/v1/embeddings", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::embeddings)});
     router_.add(
         {"GET", "/health_generate", Access::kOpen, RunsOn::kWorker, api(&openai::Api::health_generate)});
+    for (const char* method : {"GET", "POST"})  // as SGLang has it
+      router_.add(
+          {method, "/flush_cache", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::flush_cache)});
     router_.add(
         {"POST", "/abort_request", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::abort_request)});
     router_.add({"POST", "/tokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::tokenize)});

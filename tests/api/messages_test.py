@@ -7,6 +7,7 @@ usage: messages_test.py LOCKSTEP_BINARY REPOSITORY
 import os
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from client_venv import run_in_venv  # noqa: E402
@@ -146,7 +147,7 @@ class Messages(unittest.TestCase):
 
 class Keys(unittest.TestCase):
     def test_wrong_and_right(self):
-        with LockstepServer(BINARY, f"{REPOSITORY}/models/{MODEL}", ["--api-key", "right"]) as server:
+        with unittest.mock.patch.dict(os.environ, {"LOCKSTEP_API_KEY": "right"}), LockstepServer(BINARY, f"{REPOSITORY}/models/{MODEL}") as server:
             for key in ("wrong", "right"):
                 with anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0) as client:
                     if key == "right":

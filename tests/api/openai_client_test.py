@@ -371,6 +371,15 @@ class Native(Server):
                 urllib.request.urlopen(request)
             self.assertEqual((caught.exception.code, json.load(caught.exception)["error"]["param"]), (400, param))
 
+    def test_flushed_beginnings_are_computed_again(self):
+        prompt = self.server.post("/tokenize", {"prompt": "One two three four five six seven eight nine ten. " * 20})["tokens"]
+        cached = lambda: self.generate(input_ids=prompt, sampling_params={"max_new_tokens": 1})["meta_info"]["cached_tokens"]  # noqa: E731
+        for _ in range(4):  # each replica has a cache of its own
+            cached()
+        self.assertGreater(cached(), 0)
+        self.server.post("/flush_cache", {})
+        self.assertEqual(cached(), 0)
+
     def test_server_info(self):
         with urllib.request.urlopen(self.server.url + "/get_server_info") as reply:
             info = json.load(reply)

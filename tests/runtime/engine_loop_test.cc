@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <future>
 #include <limits>
 #include <stdexcept>
 #include <thread>
@@ -115,6 +118,50 @@ TEST(EngineLoop, ScoringAPromptEndsWithItsScores) {
   const Outcome bare = submit(engine, request).wait();
   EXPECT_EQ(bare.finish, FinishReason::kLength);
   EXPECT_FALSE(bare.scores.has_value());
+}
+
+// Each token of a prompt has the log probability that the model gives it behind the tokens before it, in
+// however many chunks the prompt is computed.
+TEST(EngineLoop, PromptsHaveLogProbabilities) {
+  ScriptedEngine scripted;
+  Engine& engine = scripted.start();
+  for (const int max_new_tokens : {0, 3}) {
+    Request request = short_request(max_new_tokens);
+    request.prompt.clear();
+    for (int i = 0; i < 30; ++i) request.prompt.push_back(i * 7 % 11);
+    request.prompt_logprobs = 2;
+    std::promise<void> ended;
+    std::vector<OutputToken> prompt;
+    int num_events = 0;
+    ASSERT_TRUE(engine
+                    .submit(request,
+                            [&](const Event& event) {
+                              if (!event.prompt.empty()) prompt = event.prompt, ++num_events;
+                              if (event.finish != FinishReason::kNotFinished) ended.set_value();
+                            })
+                    .ok());
+    ended.get_future().wait();
+    EXPECT_EQ(num_events, 1);
+    ASSERT_EQ(prompt.size(), request.prompt.size());
+    History history;
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      EXPECT_EQ(prompt[i].token_id, request.prompt[i]);
+      if (i > 0) {
+        const std::vector<float> logits = scripted_logits(history, scripted.model.vocab);
+        double sum = 0;
+        for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+        const auto logprob_of = [&](int32_t id) {
+          return static_cast<double>(logits[static_cast<size_t>(id)]) - std::log(sum);
+        };
+        EXPECT_NEAR(prompt[i].logprob, logprob_of(request.prompt[i]), 1e-5);
+        ASSERT_EQ(prompt[i].top.size(), 2U);
+        const float most = *std::max_element(logits.begin(), logits.end());
+        EXPECT_NEAR(prompt[i].top[0].logprob, static_cast<double>(most) - std::log(sum), 1e-5);
+        EXPECT_GE(prompt[i].top[0].logprob, prompt[i].top[1].logprob);
+      }
+      history.add(request.prompt[i]);
+    }
+  }
 }
 
 // contract: request.ends-at-the-limit

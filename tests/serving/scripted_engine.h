@@ -1,5 +1,5 @@
 #pragma once
-// For tests of serving: an engine that answers from a script, one token an event; and a client of its server.
+// For tests: an engine that answers from a script, one token an event; and a client of its server.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -62,6 +62,7 @@ class ScriptedEngine : public runtime::Engine {
     changed_.notify_all();
   }
 
+  void clear_cache() override { ++num_clears; }
   const runtime::ModelInfo& model() const override { return info_; }
   runtime::EngineStats stats() const override {
     const std::lock_guard lock(mutex_);
@@ -100,7 +101,7 @@ class ScriptedEngine : public runtime::Engine {
   std::optional<Error> refusal;  // of submit()
   std::string failure;           // of health()
   std::vector<runtime::Request> requests;
-  std::atomic<int> num_cancelled{0};
+  std::atomic<int> num_cancelled{0}, num_clears{0};
 
  private:
   struct Running {
@@ -175,7 +176,6 @@ class ScriptedEngine : public runtime::Engine {
   std::thread thread_;
 };
 
-// A server in front of such an engine.
 class ServedScript {
  public:
   explicit ServedScript(ScriptedEngine::Script script, ServeOptions options = {})

@@ -120,6 +120,15 @@ TEST(Routes, EmbeddingsAreRefusedByName) {
                "model_not_found");
 }
 
+TEST(Routes, TheCacheIsForgottenOnRequest) {
+  const ServedScript served("x", {.api_keys = {"key"}});
+  EXPECT_EQ(served.ask("POST", "/flush_cache").status, 401);
+  EXPECT_EQ(served.engine.num_clears, 0);
+  EXPECT_EQ(served.ask("POST", "/flush_cache", "", "x-api-key: key\r\n").status, 200);
+  EXPECT_EQ(served.ask("GET", "/flush_cache", "", "x-api-key: key\r\n").status, 200);
+  EXPECT_EQ(served.engine.num_clears, 2);
+}
+
 TEST(Routes, ASignOfLifeIsAToken) {
   ServedScript served("x");
   EXPECT_EQ(served.ask("GET", "/health_generate").status, 200);

@@ -56,6 +56,7 @@ class Api {
   void completions(const http::Request& request, const Responder& responder) const;
   void generate(const http::Request& request, const Responder& responder) const;  // SGLang's
   void health_generate(const http::Request& request, const Responder& responder) const;
+  void flush_cache(const http::Request& request, const Responder& responder) const;
   void abort_request(const http::Request& request, const Responder& responder) const;
   void embeddings(const http::Request& request, const Responder& responder) const;
   void list_models(const http::Request& request, const Responder& responder) const;

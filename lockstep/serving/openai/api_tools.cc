@@ -35,6 +35,11 @@ void Api::health_generate(const http::Request& request, const Responder& respond
         std::make_unique<SignOfLife>(responder), Clock::now());
 }
 
+void Api::flush_cache(const http::Request& /*request*/, const Responder& responder) const {
+  context_.engine.clear_cache();
+  responder->send({.body = R"({"success":true})"});
+}
+
 Api::Refusal Api::answer_abort(const http::Request& request, http::Responder& responder) const {
   const auto body = read_body(request);
   if (!body) return api_error(body.error());
