@@ -158,6 +158,10 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
   app.add_option("--max-mamba-cache-size", config.max_mamba_cache_size,
                  "Recurrent states of a replica: one for each running request, the rest for copies")
       ->group(kCapacity);
+  app.add_option("--queue-timeout", config.queue_timeout_seconds,
+                 "Seconds that a request may wait for its start; then it is refused with 503")
+      ->check(seconds_from(0.001))
+      ->group(kCapacity);
   add_choice(
       app, "--kv-cache-dtype", config.cache_type, "Numbers in the cache",
       Choices<runtime::CacheType>{{"f32", runtime::CacheType::kF32}, {"bf16", runtime::CacheType::kBF16}})

@@ -57,6 +57,8 @@ struct Request {
   std::shared_ptr<TokenConstraint> constraint;  // none: any token may come
   std::optional<int> replica;                   // attention replica to run on; none: the engine chooses
   std::string cache_salt;  // only requests with the same salt share what is cached of equal beginnings
+  int priority = 0;        // higher starts first
+  std::string tenant;      // whose it is: those of one priority take turns
 };
 
 struct TokenLogprob {
@@ -93,6 +95,7 @@ struct Event {
   std::optional<PromptScores> prompt_scores;
   std::vector<OutputToken> prompt;  // once, with prompt_logprobs; the first has no log probability
   std::string error;
+  ErrorCode error_code = ErrorCode::kInternal;  // kUnavailable: it did not start, and may be tried again
   // With the first tokens, or the end where there are none: prompt tokens that were not computed, because a
   // request before had the same beginning.
   std::optional<int32_t> num_cached_tokens;

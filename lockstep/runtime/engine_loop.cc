@@ -21,6 +21,12 @@ uint64_t fresh_seed() {
   return (uint64_t{device()} << 32) ^ device();
 }
 
+std::chrono::steady_clock::time_point waits_until(std::optional<std::chrono::duration<double>> timeout) {
+  using Clock = std::chrono::steady_clock;
+  if (!timeout) return Clock::time_point::max();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(*timeout);
+}
+
 ModelInfo with_context_length(ModelInfo model, int context_length) {
   model.context_length = context_length;
   return model;
@@ -74,6 +80,7 @@ class EngineLoop final : public Engine {
 
   const ModelInfo model_;
   const SchedulerLimits limits_;
+  const std::optional<std::chrono::duration<double>> queue_timeout_;
   const std::string plan_text_;
   const Json plan_json_;
   const std::unique_ptr<Executor> executor_;
@@ -95,6 +102,7 @@ class EngineLoop final : public Engine {
 EngineLoop::EngineLoop(EngineParts parts)
     : model_(with_context_length(parts.model, parts.limits.context_length)),
       limits_(parts.limits),
+      queue_timeout_(parts.queue_timeout),
       plan_text_(std::move(parts.plan_text)),
       plan_json_(std::move(parts.plan_json)),
       executor_(std::move(parts.executor)),
@@ -133,7 +141,7 @@ Result<RequestId> EngineLoop::submit(Request request, EventSink sink) {
                                num_open(), limits_.max_running(), limits_.max_queued_requests),
                    ""};
     id = next_id_;
-    mail_.accepted.push_back({id, std::move(request), std::move(sink), seed});
+    mail_.accepted.push_back({id, std::move(request), std::move(sink), seed, waits_until(queue_timeout_)});
     ++next_id_;
     ++num_accepted_;
   }
@@ -206,6 +214,7 @@ void EngineLoop::serve() {
     admit();
     for (const RequestId id : mail.cancelled) steps_.cancel(id);
     if (mail.cancel_all || mail.stop) steps_.cancel_all();
+    steps_.expire(std::chrono::steady_clock::now());
     if (!steps_.idle()) steps_.step();
     publish();
     deliver();

@@ -1,7 +1,9 @@
 #pragma once
 // The Engine over an Executor: one thread that admits, steps and delivers; everybody else leaves mail for it.
 // What loads a model (start.cc) calls make_engine(); nobody else includes this.
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/runtime/engine.h"
@@ -17,6 +19,7 @@ struct EngineParts {
   std::string plan_text;
   Json plan_json;
   int num_valid_tokens = 0;  // ids at or above are in no tokenizer and never drawn; 0: all are valid
+  std::optional<std::chrono::duration<double>> queue_timeout;  // of a request's wait for its start
 };
 
 // Destroying the engine cancels what is open, once the step that runs has returned.

@@ -161,6 +161,8 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
                     .plan_text = plan_text(planned),
                     .plan_json = plan_json(planned),
                     .num_valid_tokens = config.num_valid_tokens};
+  if (config.queue_timeout_seconds)
+    parts.queue_timeout = std::chrono::duration<double>(*config.queue_timeout_seconds);
   auto executor = make_rank_executor(
       {.plans = std::make_shared<planning::Plans>(planned.plans),
        .stages = planned.configuration.stages,

@@ -27,6 +27,7 @@ struct EngineConfig {
   double mem_fraction_static =
       0.4;             // --mem-fraction-static: of memory (of a GPU's free memory), for all caches together
   int page_size = 16;  // --page-size, tokens
+  std::optional<double> queue_timeout_seconds;  // --queue-timeout: of a request's wait for its start
   int max_queued_requests = 1024;               // --max-queued-requests
   CacheType cache_type = CacheType::kF32;       // --kv-cache-dtype
   PrefixCache prefix_cache = PrefixCache::kOn;  // --disable-radix-cache: kOff

@@ -16,7 +16,9 @@ NewSequence sequence_of(RequestId id, const Request& request) {
                                ? WantedLogits::kAll
                                : WantedLogits::kLast,
           .replica = request.replica,
-          .cache_salt = request.cache_salt};
+          .cache_salt = request.cache_salt,
+          .priority = request.priority,
+          .tenant = request.tenant};
 }
 
 DrawState draw_state_of(const Request& request, uint64_t seed, const std::vector<int32_t>& eos_token_ids) {
@@ -54,6 +56,21 @@ void StepLoop::admit(AcceptedRequest accepted) {
                 std::move(made));  // first of all: should the rest fail, fail_all() still ends it
   request.draw = draw_state_of(accepted.request, accepted.seed, config_.eos_token_ids);
   scheduler_.add(sequence_of(accepted.id, accepted.request));
+  if (accepted.waits_until != std::chrono::steady_clock::time_point::max())
+    waits_until_.emplace(accepted.waits_until, accepted.id);
+}
+
+void StepLoop::expire(std::chrono::steady_clock::time_point now) {
+  for (; !waits_until_.empty() && waits_until_.begin()->first <= now;
+       waits_until_.erase(waits_until_.begin())) {
+    const auto found = open_.find(waits_until_.begin()->second);
+    if (found == open_.end() || scheduler_.sequence(found->first).num_from_cache >= 0) continue;
+    finish(*found->second, FinishReason::kError,
+           {.error = fmt::format("the request has waited for its start as long as --queue-timeout allows; {} "
+                                 "requests run and {} others are open; try again later",
+                                 scheduler_.num_running(), open_.size() - 1 - static_cast<size_t>(scheduler_.num_running())),
+            .error_code = ErrorCode::kUnavailable});
+  }
 }
 
 void StepLoop::cancel(RequestId id) {

@@ -1,6 +1,7 @@
 #pragma once
 // The engine without threads: requests in, one step at a time, events out. The engine loop drives it from its
 // thread; tests drive it directly. Requests have passed check_request(); all calls come from one thread.
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -20,6 +21,8 @@ struct AcceptedRequest {
   Request request;
   EventSink sink;
   uint64_t seed = 0;  // the request's, or one made for it
+  // When it is no longer to wait for its start.
+  std::chrono::steady_clock::time_point waits_until = std::chrono::steady_clock::time_point::max();
 };
 
 struct StepLoopConfig {
@@ -34,6 +37,8 @@ class StepLoop {
 
   void admit(AcceptedRequest accepted);
   void cancel(RequestId id);  // unknown ids are ignored
+  // Requests that have not started by the time that they were to wait end with kError and kUnavailable.
+  void expire(std::chrono::steady_clock::time_point now);
   void cancel_all();
   // Every open request ends with kError. The scheduler may be in any state.
   void fail_all(const std::string& reason);
@@ -80,6 +85,7 @@ class StepLoop {
   Scheduler scheduler_;
   std::map<RequestId, std::unique_ptr<OpenRequest>>
       open_;  // by age, so that ends come in the same order every time
+  std::multimap<std::chrono::steady_clock::time_point, RequestId> waits_until_;
   std::deque<Outgoing> outbox_;
   EngineStats totals_;
   uint64_t num_ended_ = 0;

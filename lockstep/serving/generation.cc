@@ -105,7 +105,7 @@ void Generation::on_event(int choice_idx, const runtime::Event& event) {
       return fail({ErrorCode::kUnavailable, "the engine gave the request up: the server is stopping", ""});
     case runtime::FinishReason::kError:
       choice.is_over = true;
-      return fail({ErrorCode::kInternal, event.error, ""});
+      return fail({event.error_code, event.error, ""});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace lockstep::runtime {
 namespace {
@@ -99,11 +100,16 @@ Status check_request(const Request& request, const ModelInfo& model, const Sched
       {"prompt_logprobs", static_cast<double>(request.prompt_logprobs), -1, top_logprobs},
       {"prompt_top_logits", static_cast<double>(request.prompt_top_logits), 0,
        static_cast<double>(model.vocab)},
+      {"priority", static_cast<double>(request.priority), -kMaxPriority, kMaxPriority},
       {"replica", static_cast<double>(request.replica.value_or(0)), 0,
        static_cast<double>(limits.shape.num_replicas - 1)},
   };
   for (const Range& range : ranges)
     if (Status status = check_range(range); !status) return status;
+  for (const auto& [field, name] : {std::pair("cache_salt", &request.cache_salt), {"user", &request.tenant}})
+    if (name->size() > kMaxNameBytes)
+      return invalid_argument(field, "{} has {} bytes; allowed are up to {}", field, name->size(),
+                              kMaxNameBytes);
   if (request.constraint && request.ignore_eos)
     return invalid_argument("ignore_eos",
                             "ignore_eos is true and the output is constrained: what must end cannot go "

@@ -1,6 +1,7 @@
 #include "lockstep/runtime/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace lockstep::runtime {
@@ -30,6 +31,8 @@ void Scheduler::add(NewSequence added) {
   sequence->tokens = std::move(added.prompt);
   sequence->num_prompt = sequence->num_tokens();
   sequence->cache_salt = std::move(added.cache_salt);
+  sequence->priority = added.priority;
+  sequence->tenant = std::move(added.tenant);
   if (limits_.prefix_cache == PrefixCache::kOn)
     extend_page_keys(sequence->cache_salt, sequence->tokens, limits_.page_size, sequence->page_keys);
   sequence->is_pinned = added.replica.has_value();
@@ -38,7 +41,7 @@ void Scheduler::add(NewSequence added) {
   LOCKSTEP_CHECK_LT(sequence->replica, limits_.shape.num_replicas);
   sequence->num_to_score = added.prompt_logits == WantedLogits::kAll ? sequence->num_prompt : 0;
   home(*sequence).num_tokens += sequence->num_tokens();
-  home(*sequence).waiting.emplace(sequence->id, sequence.get());
+  home(*sequence).waiting.push(*sequence);
   sequences_.emplace(sequence->id, std::move(sequence));
 }
 
@@ -181,23 +184,35 @@ void Scheduler::end_snapshot(Replica& replica, Sequence& sequence, int32_t page)
     snapshots.give_back(slot);
 }
 
-// Oldest first over all replicas; a replica whose oldest cannot start is left for this step, so nobody is
-// overtaken there.
+// The first of every replica, by priority and then by age; a replica whose first cannot start is left for
+// this step, so nobody passes it there.
 void Scheduler::admit_waiting() {
   std::vector<uint8_t> blocked(replicas_.size(), 0);
   while (num_running_ < limits_.max_running()) {
-    Sequence* oldest = nullptr;
-    for (const Replica& replica : replicas_) {
-      if (replica.waiting.empty() || blocked[static_cast<size_t>(&replica - replicas_.data())]) continue;
-      Sequence* candidate = replica.waiting.begin()->second;
-      if (oldest == nullptr || candidate->id < oldest->id) oldest = candidate;
+    Sequence* first = first_waiting(blocked);
+    if (first == nullptr) return;
+    if (const auto hit = can_start(home(*first), *first)) {
+      start(*first, *hit);
+    } else if (!start_elsewhere(*first, blocked)) {
+      blocked[static_cast<size_t>(first->replica)] = 1;
+      continue;
     }
-    if (oldest == nullptr) return;
-    if (const auto hit = can_start(home(*oldest), *oldest))
-      start(*oldest, *hit);
-    else if (!start_elsewhere(*oldest, blocked))
-      blocked[static_cast<size_t>(oldest->replica)] = 1;
+    for (size_t i = 0; i < replicas_.size(); ++i)
+      if (!blocked[i] && &replicas_[i] != &home(*first)) replicas_[i].waiting.note_start(first->id);
   }
+}
+
+Sequence* Scheduler::first_waiting(const std::vector<uint8_t>& blocked) const {
+  const auto place = [](const Replica& replica) {
+    const Sequence& sequence = *replica.waiting.first();
+    return std::tuple(!replica.waiting.is_first_due(), -sequence.priority, sequence.id);
+  };
+  const Replica* best = nullptr;
+  for (const Replica& replica : replicas_) {
+    if (replica.waiting.empty() || blocked[static_cast<size_t>(&replica - replicas_.data())]) continue;
+    if (best == nullptr || place(replica) < place(*best)) best = &replica;
+  }
+  return best == nullptr ? nullptr : best->waiting.first();
 }
 
 // What it can start with, if it can start now.
@@ -264,7 +279,7 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
     prefix_counts_.queried += static_cast<uint64_t>(sequence.num_prompt);
     prefix_counts_.hit += static_cast<uint64_t>(sequence.num_cached);
   }
-  replica.waiting.erase(sequence.id);
+  replica.waiting.take(sequence);
   replica.running.emplace(sequence.id, &sequence);
   ++num_running_;
   sequence.load_slot = hit.snapshot;
@@ -294,10 +309,10 @@ bool Scheduler::start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& 
   }
   if (best == nullptr) return false;
   Replica& from = home(sequence);
-  from.waiting.erase(sequence.id);
+  from.waiting.remove(sequence);
   from.num_tokens -= sequence.num_tokens();
   best->num_tokens += sequence.num_tokens();
-  best->waiting.emplace(sequence.id, &sequence);
+  best->waiting.push(sequence);
   sequence.replica = static_cast<int32_t>(best - replicas_.data());
   start(sequence, *hit_of_best);
   return true;
@@ -327,7 +342,7 @@ void Scheduler::preempt(Replica& replica, Sequence& sequence) {
     ++replica.budget.logit_rows;
   }
   stop(sequence);
-  replica.waiting.emplace(sequence.id, &sequence);
+  replica.waiting.push_preempted(sequence);
   ++num_preemptions_;
 }
 
@@ -371,6 +386,7 @@ void Scheduler::append(RequestId id, int32_t token) {
   LOCKSTEP_CHECK_LT(sequence.num_tokens(), limits_.max_sequence_tokens());
   sequence.tokens.push_back(token);
   ++home(sequence).num_tokens;
+  ++sequence.account->tokens_had;
 }
 
 void Scheduler::remove(RequestId id, Pages pages) {
@@ -379,7 +395,7 @@ void Scheduler::remove(RequestId id, Pages pages) {
   if (sequence.is_running)
     stop(sequence, pages);
   else
-    home(sequence).waiting.erase(id);
+    home(sequence).waiting.remove(sequence);
   home(sequence).num_tokens -= sequence.num_tokens();
   sequences_.erase(id);
   if (empty()) check_idle();

@@ -3,7 +3,7 @@
 // thread, no clock, no randomness; the same calls give the same steps. For the step loop only.
 //
 // A step carries one decode row for each sequence that generates and prompt rows within the budget, first
-// come first served. What the replica's cache holds of a beginning is taken from there. Pages are taken as a
+// come first served among those that have started (WaitingQueue says who starts). What the replica's cache holds of a beginning is taken from there. Pages are taken as a
 // sequence grows; when a replica has none left its youngest running sequence is preempted, which gives its
 // pages up and is computed again later, as far as the cache has forgotten it.
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "lockstep/runtime/kv_cache/slot_pool.h"
 #include "lockstep/runtime/scheduler/limits.h"
 #include "lockstep/runtime/scheduler/sequence.h"
+#include "lockstep/runtime/scheduler/waiting_queue.h"
 #include "lockstep/runtime/step.h"
 
 namespace lockstep::runtime {
@@ -68,7 +69,8 @@ class Scheduler {
   struct Replica {
     explicit Replica(const SchedulerLimits& limits);
     ReplicaCache cache;
-    std::map<RequestId, Sequence*> waiting, running;  // oldest first
+    WaitingQueue waiting;
+    std::map<RequestId, Sequence*> running;  // oldest first
     SlotPool slots;
     int64_t num_tokens = 0;  // of all its sequences: its load
     Budget budget;
@@ -94,6 +96,7 @@ class Scheduler {
   bool is_being_computed(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const;
   bool has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const;
   void start(Sequence& sequence, const PrefixHit& hit);
+  Sequence* first_waiting(const std::vector<uint8_t>& blocked) const;
   bool start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& blocked);
   void stop(Sequence& sequence, Pages pages = Pages::kKeep);  // gives up pages and slot
   void preempt(Replica& replica, Sequence& sequence);

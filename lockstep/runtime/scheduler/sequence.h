@@ -2,6 +2,7 @@
 // What the scheduler knows of one request: its tokens, how far the cache holds them, its pages. No sampling,
 // no sink.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,13 @@ struct NewSequence {
   WantedLogits prompt_logits = WantedLogits::kLast;  // kAll: of every prompt position
   std::optional<int> replica;                        // none: the scheduler chooses
   std::string cache_salt;                            // only sequences of one salt share pages
+  int32_t priority = 0;                              // higher starts first
+  std::string tenant;                                // tenants of one priority take turns
+};
+
+// What a tenant's sequences have had of a replica since it was last without a queue, in tokens.
+struct TenantAccount {
+  int64_t tokens_had = 0;
 };
 
 struct Sequence {
@@ -33,6 +41,9 @@ struct Sequence {
   int32_t num_planned = 0;   // rows in the step that is being formed or run
   int32_t slot = -1;         // while running
   PageTable table;
+  int32_t priority = 0;
+  std::string tenant;
+  std::shared_ptr<TenantAccount> account;
   std::string cache_salt;
   std::vector<uint64_t> page_keys;         // of full pages of `tokens`, with a prefix cache
   int32_t last_snapshot = 0;               // tokens of the state that it began with or copied last

@@ -87,7 +87,7 @@ void Scheduler::check_invariants() const {
   for (const Replica& replica : replicas_) {
     int64_t num_tokens = 0, num_own_pages = 0;
     std::vector<int32_t> users(static_cast<size_t>(replica.cache.num_pages()), 0);
-    for (const auto* list : {&replica.waiting, &replica.running}) {
+    for (const auto* list : {&replica.waiting.by_age(), &replica.running}) {
       num_listed += list->size();
       for (const auto& [id, sequence] : *list) {
         const bool runs = list == &replica.running;
