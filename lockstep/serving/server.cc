@@ -49,7 +49,9 @@ class ApiServer::Impl {
         replies_(1),
         workers_(options.num_workers),
         api_({engine, *chat_, grammars_, metrics_, replies_.queue(), model_name_,
-              static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine)}),
+              static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine),
+              options.api_keys.empty() ? openai::ApiContext::Tenants::kOne
+                                       : openai::ApiContext::Tenants::kByKey}),
         responses_(api_, options.api_keys.empty() ? openai::ResponsesApi::Owners::kEverybody
                                                   : openai::ResponsesApi::Owners::kByKey),
         messages_(api_),

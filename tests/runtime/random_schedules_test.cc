@@ -76,6 +76,8 @@ Request random_request(Chance& chance, const SchedulerLimits& limits, std::span<
     for (size_t i = 0; i < std::min(request.prompt.size(), beginning.size()) && !chance.one_in(20); ++i)
       request.prompt[i] = beginning[i];
   if (chance.one_in(8)) request.cache_salt = "another tenant";
+  if (chance.one_in(4)) request.priority = chance.between(-1, 2);
+  if (chance.one_in(2)) request.tenant = chance.one_in(2) ? "alice" : "bob";
   request.sampling = random_sampling(chance);
   request.max_new_tokens = chance.one_in(6) ? 0 : chance.between(1, 20);
   if (chance.one_in(4)) request.min_new_tokens = chance.between(0, request.max_new_tokens);

@@ -92,7 +92,7 @@ TEST(Scheduler, AReplicaWithNothingTakesPartWithZeroRows) {
   EXPECT_THAT(input.plan.rows_per_home, ElementsAre(0, 0, 2, 2));
 }
 
-// contract: schedule.no-starvation
+// contract: schedule.turns
 TEST(Scheduler, EnginesLimitOnRunningRequestsGoesToTheOldest) {
   SchedulerLimits limits = roomy();
   limits.shape.num_replicas = 2;

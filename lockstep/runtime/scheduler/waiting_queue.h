@@ -36,6 +36,7 @@ class WaitingQueue {
   bool is_first_due() const;
 
   const std::map<RequestId, Sequence*>& by_age() const { return by_age_; }
+  size_t num_accounts() const { return accounts_.size(); }
 
  private:
   // In this order. `turn` is start-time fair queueing's tag (Goyal, Vin, Cheng: Start-time fair queueing, 1996):

@@ -122,7 +122,7 @@ Api::Refusal Api::answer_chat(const http::Request& request, const Responder& res
   ReplyContext context = reply_context(envelope.id_prefix, chat.options, responder);
   context.prompt_tokens = static_cast<int64_t>(encoded->ids.size());
   const std::string id = context.head.id;
-  start(request.target, responder, id, std::move(choices), make_listener(std::move(context)),
+  start(request, responder, id, std::move(choices), make_listener(std::move(context)),
         envelope.received);
   return std::nullopt;
 }
@@ -193,7 +193,7 @@ Api::Refusal Api::continue_prompts(const http::Request& request, const Responder
     }
   }
   const std::string id = reply.context.head.id;
-  start(request.target, responder, id, std::move(choices), make_listener(std::move(reply)), received);
+  start(request, responder, id, std::move(choices), make_listener(std::move(reply)), received);
   return std::nullopt;
 }
 
@@ -252,8 +252,10 @@ runtime::Request Api::engine_request(const GenerationOptions& options, std::vect
   request.ignore_eos = options.ignore_eos;
   request.num_top_logprobs = options.num_top_logprobs;
   request.prompt_logprobs = options.prompt_logprobs;
-  request.cache_salt = options.cache_salt;
   request.replica = replica;
+  request.priority = options.priority;
+  request.tenant = options.user;
+  request.cache_salt = options.cache_salt;
   if (constraint) request.constraint = constraint();
   return request;
 }
@@ -270,12 +272,23 @@ ReplyContext Api::reply_context(std::string_view id_prefix, const GenerationOpti
           .include_usage = options.include_usage};
 }
 
-void Api::start(const std::string& endpoint, const Responder& responder, const std::string& id,
+// A key's requests are apart from all others, whatever they say themselves.
+void Api::set_tenant(const http::Request& from, runtime::Request& request) const {
+  if (context_.tenants == ApiContext::Tenants::kOne) return;
+  const auto with_key = [key = given_key(from)](std::string_view name) {
+    return fmt::format("{}:{}{}", key.size(), key, name);
+  };
+  request.tenant = with_key(request.tenant);
+  request.cache_salt = with_key(request.cache_salt);
+}
+
+void Api::start(const http::Request& request, const Responder& responder, const std::string& id,
                 std::vector<ChoiceInput> choices, std::unique_ptr<GenerationListener> listener,
                 Clock::time_point received) const {
+  for (ChoiceInput& choice : choices) set_tenant(request, choice.request);
   auto generation =
       std::make_shared<Generation>(context_.engine, context_.chat.tokenizer(), std::move(choices),
-                                   context_.metrics.measure(std::move(listener), endpoint, received));
+                                   context_.metrics.measure(std::move(listener), request.target, received));
   open_->add(id, generation);
   responder->on_disconnect(
       [weak = std::weak_ptr(generation), replies = context_.replies] { Generation::cancel(weak, *replies); });

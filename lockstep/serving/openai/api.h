@@ -37,6 +37,8 @@ struct ApiContext {
   std::string model_name;              // as the API calls it
   int64_t started_at = 0;              // seconds of Unix time
   std::string fingerprint;
+  // Whether each API key is a tenant of its own: tenants take turns, and share nothing of the cache.
+  enum class Tenants : unsigned char { kOne, kByKey } tenants = Tenants::kOne;
 };
 
 // The body as JSON; the error is the client's.
@@ -107,10 +109,11 @@ class Api {
   runtime::Request engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
                                   int choice_idx, std::optional<int> replica,
                                   const ConstraintMaker& constraint) const;
+  void set_tenant(const http::Request& from, runtime::Request& request) const;
   ReplyContext reply_context(std::string_view id_prefix, const GenerationOptions& options,
                              Responder responder) const;
   // `id`: by which the answer may be aborted.
-  void start(const std::string& endpoint, const Responder& responder, const std::string& id,
+  void start(const http::Request& request, const Responder& responder, const std::string& id,
              std::vector<ChoiceInput> choices, std::unique_ptr<GenerationListener> listener,
              Clock::time_point received) const;
   Json model_json() const;

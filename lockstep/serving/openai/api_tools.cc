@@ -31,7 +31,7 @@ void Api::health_generate(const http::Request& request, const Responder& respond
       .prompt = {0}, .sampling = {.temperature = 0}, .max_new_tokens = 1, .ignore_eos = true};
   std::vector<ChoiceInput> choices;
   choices.push_back({std::move(one_token), {}});
-  start(request.target, responder, random_id("health-"), std::move(choices),
+  start(request, responder, random_id("health-"), std::move(choices),
         std::make_unique<SignOfLife>(responder), Clock::now());
 }
 

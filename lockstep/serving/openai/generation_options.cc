@@ -10,7 +10,6 @@
 namespace lockstep::serving::openai {
 namespace {
 
-constexpr size_t kMaxSaltBytes = 256;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
 void read_logit_bias(Fields& fields, int vocab, std::vector<std::pair<int32_t, float>>& out) {
@@ -102,6 +101,14 @@ void read_streaming(Fields& fields, GenerationOptions& options) {
   if (const Status status = inner.status(); !status.ok()) fields.complain(status.error());
 }
 
+std::string read_name(Fields& fields, std::string_view key) {
+  std::string name = fields.text(key).value_or("");
+  if (name.size() > kMaxNameBytes)
+    fields.refuse(std::string(key),
+                  fmt::format("has {} bytes, more than the limit of {}", name.size(), kMaxNameBytes));
+  return name;
+}
+
 }  // namespace
 
 GenerationOptions read_generation_options(Fields& fields, const runtime::ModelInfo& model) {
@@ -115,11 +122,10 @@ GenerationOptions read_generation_options(Fields& fields, const runtime::ModelIn
     options.min_tokens = static_cast<int>(*tokens);
   options.ignore_eos = fields.flag("ignore_eos").value_or(false);
   options.form = read_output_form(fields);
-  options.cache_salt = fields.text("cache_salt").value_or("");
-  if (options.cache_salt.size() > kMaxSaltBytes)
-    fields.refuse("cache_salt", fmt::format("has {} bytes, more than the limit of {}",
-                                            options.cache_salt.size(), kMaxSaltBytes));
-  fields.text("user");
+  if (const auto priority = fields.integer("priority", -kMaxPriority, kMaxPriority))
+    options.priority = static_cast<int>(*priority);
+  options.user = read_name(fields, "user");
+  options.cache_salt = read_name(fields, "cache_salt");
   fields.object("metadata");
   return options;
 }

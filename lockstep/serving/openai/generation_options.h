@@ -15,6 +15,8 @@ namespace lockstep::serving::openai {
 inline constexpr int kMaxChoices = 128;  // OpenAI's limit of n
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr int kMaxPriority = 1'000'000;
+inline constexpr size_t kMaxNameBytes = 512;  // of a user, of a salt
 
 struct GenerationOptions {
   runtime::SamplingParams sampling;
@@ -26,7 +28,8 @@ struct GenerationOptions {
   int num_choices = 1;
   int num_top_logprobs = -1;  // as runtime::Request; each API reads its own fields
   int prompt_logprobs = -1;   // as runtime::Request
-  std::string cache_salt;     // as runtime::Request
+  int priority = 0;  // higher starts first
+  std::string user, cache_salt;
   bool stream = false;
   bool include_usage = false;
   std::optional<constraints::OutputForm> form;  // what the answer's text must be

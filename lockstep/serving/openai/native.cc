@@ -191,6 +191,7 @@ Result<NativeRequest> read_native_request(const Json& body, const runtime::Model
        {"image_data", "audio_data", "video_data", "input_embeds", "lora_path", "return_hidden_states"})
     if (fields.has(key)) fields.refuse(key, "is not supported");
   request.id = fields.text("rid").value_or("");
+  if (const Json* priority = fields.find("priority")) completion["priority"] = *priority;
   if (!fields.ok()) return fields.status().error();
   completion["prompt"] = text != nullptr ? *text : *ids;
   auto read = read_completion_request(completion, model);
