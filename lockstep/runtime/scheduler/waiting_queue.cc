@@ -7,7 +7,7 @@
 namespace lockstep::runtime {
 
 void WaitingQueue::push(Sequence& sequence) {
-  if (accounts_.size() > 2 * size() + 64) forget_even_accounts();
+  if (accounts_.size() > 2 * size() + 1024) forget_idle_tenants();
   std::shared_ptr<TenantAccount>& account = accounts_[sequence.tenant];
   if (account == nullptr) account = std::make_shared<TenantAccount>();
   const int64_t turn = std::max(now_, account->tokens_had);
@@ -16,11 +16,9 @@ void WaitingQueue::push(Sequence& sequence) {
   enter(sequence, {.below_priority = -int64_t{sequence.priority}, .turn = turn, .id = sequence.id});
 }
 
-// Tenants that have not had more than others are as new ones.
-void WaitingQueue::forget_even_accounts() {
-  std::erase_if(accounts_, [this](const auto& entry) {
-    return entry.second.use_count() == 1 && entry.second->tokens_had <= now_;
-  });
+// Of tenants without a request nothing is remembered for long: names cost their sender nothing.
+void WaitingQueue::forget_idle_tenants() {
+  std::erase_if(accounts_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
 void WaitingQueue::push_preempted(Sequence& sequence) {

@@ -48,7 +48,7 @@ class WaitingQueue {
     RequestId id = 0;
     auto operator<=>(const Place&) const = default;
   };
-  void forget_even_accounts();
+  void forget_idle_tenants();
   void enter(Sequence& sequence, const Place& place);
   void leave(Sequence& sequence);
 
