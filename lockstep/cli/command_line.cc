@@ -152,6 +152,10 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
       ->capture_default_str()
       ->group(kCapacity);
   app.add_flag_function(
+         "--disable-overlap-schedule", [&config](int64_t) { config.overlap = runtime::Overlap::kOff; },
+         "Deliver a step's tokens and take in requests before the next step, not while it is computed")
+      ->group(kCapacity);
+  app.add_flag_function(
          "--disable-radix-cache", [&config](int64_t) { config.prefix_cache = runtime::PrefixCache::kOff; },
          "Compute every prompt whole, also where its beginning is in the cache")
       ->group(kCapacity);

@@ -77,7 +77,6 @@ constexpr Foreign kForeign[] = {
     {"--enable-prefill-delayer", kScheduler},
     {"--schedule-conservativeness", kScheduler},
     {"--enable-mixed-chunk", "nothing: prompt and decode rows share steps"},
-    {"--disable-overlap-schedule", "nothing: steps are scheduled one after the other"},
     {"--cuda-graph-config", kNoGraphs},
     {"--cuda-graph-backend-decode", kNoGraphs},
     {"--cuda-graph-backend-prefill", kNoGraphs},

@@ -72,7 +72,10 @@ class EngineLoop final : public Engine {
   void run() noexcept;
   void serve();
   Mail wait_for_mail();
+  void step_plain();
+  void step_overlapped();
   void admit();
+  void admit_early();
   void publish();
   void deliver();
   void fail(const std::string& reason) noexcept;
@@ -81,6 +84,7 @@ class EngineLoop final : public Engine {
   const ModelInfo model_;
   const SchedulerLimits limits_;
   const std::optional<std::chrono::duration<double>> queue_timeout_;
+  const Overlap overlap_;
   const std::string plan_text_;
   const Json plan_json_;
   const std::unique_ptr<Executor> executor_;
@@ -103,6 +107,7 @@ EngineLoop::EngineLoop(EngineParts parts)
     : model_(with_context_length(parts.model, parts.limits.context_length)),
       limits_(parts.limits),
       queue_timeout_(parts.queue_timeout),
+      overlap_(parts.overlap),
       plan_text_(std::move(parts.plan_text)),
       plan_json_(std::move(parts.plan_json)),
       executor_(std::move(parts.executor)),
@@ -215,11 +220,37 @@ void EngineLoop::serve() {
     for (const RequestId id : mail.cancelled) steps_.cancel(id);
     if (mail.cancel_all || mail.stop) steps_.cancel_all();
     steps_.expire(std::chrono::steady_clock::now());
-    if (!steps_.idle()) steps_.step();
-    publish();
-    deliver();
-    if (mail.stop) return;
+    if (overlap_ == Overlap::kOn)
+      step_overlapped();
+    else
+      step_plain();
+    if (mail.stop) return deliver();
   }
+}
+
+void EngineLoop::step_plain() {
+  if (!steps_.idle()) steps_.step();
+  publish();
+  deliver();
+}
+
+// What a step brings is told while the next one is computed, if there is a next one.
+void EngineLoop::step_overlapped() {
+  if (!steps_.idle()) steps_.step([this] {
+      deliver();
+      admit_early();
+    });
+  publish();
+  if (steps_.idle()) deliver();
+}
+
+// Requests that came since the step began: the next step finds them ready.
+void EngineLoop::admit_early() {
+  {
+    const std::lock_guard lock(mutex_);
+    admitting_ = std::exchange(mail_.accepted, {});
+  }
+  admit();
 }
 
 // Sleeps while there is neither mail nor work.

@@ -1,7 +1,8 @@
 #pragma once
 // The Engine over an Executor: one thread that admits, steps and delivers; everybody else leaves mail for it.
-// What loads a model (start.cc) calls make_engine(); nobody else includes this.
+// What loads a model (start.h) calls make_engine(); nobody else includes this.
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,10 @@
 
 namespace lockstep::runtime {
 
+// kOn: while the ranks compute a step, the engine's thread delivers the events of the step before and takes
+// in new requests. kOff: one after the other.
+enum class Overlap : uint8_t { kOff, kOn };
+
 struct EngineParts {
   ModelInfo model;  // its context_length is replaced by that of the limits, which is what this engine allows
   SchedulerLimits limits;  // check_limits() has passed
@@ -19,6 +24,7 @@ struct EngineParts {
   std::string plan_text;
   Json plan_json;
   int num_valid_tokens = 0;  // ids at or above are in no tokenizer and never drawn; 0: all are valid
+  Overlap overlap = Overlap::kOn;
   std::optional<std::chrono::duration<double>> queue_timeout;  // of a request's wait for its start
 };
 

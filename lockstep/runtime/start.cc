@@ -160,7 +160,8 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
                     .limits = limits,
                     .plan_text = plan_text(planned),
                     .plan_json = plan_json(planned),
-                    .num_valid_tokens = config.num_valid_tokens};
+                    .num_valid_tokens = config.num_valid_tokens,
+                    .overlap = config.overlap};
   if (config.queue_timeout_seconds)
     parts.queue_timeout = std::chrono::duration<double>(*config.queue_timeout_seconds);
   auto executor = make_rank_executor(

@@ -66,6 +66,13 @@ class Executor {
   // Runs a step on all ranks and returns when every sink call has returned. Throws Fatal when a rank failed;
   // the executor is then unusable and every later call throws the same.
   virtual void run(const StepInput& input, const LogitSink& sink) = 0;
+  // The same, and calls `meanwhile` once on the caller's thread: while the ranks compute, where the executor
+  // can. What `meanwhile` throws comes through when they are done.
+  virtual void run_beside(const StepInput& input, const LogitSink& sink,
+                          const std::function<void()>& meanwhile) {
+    meanwhile();
+    run(input, sink);
+  }
 };
 
 }  // namespace lockstep::runtime

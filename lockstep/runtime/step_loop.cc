@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "lockstep/base/log.h"
 #include "lockstep/runtime/sampler/sampler.h"
@@ -84,6 +85,8 @@ void StepLoop::cancel_all() {
 
 void StepLoop::fail_all(const std::string& reason) {
   scheduler_.abandon();
+  is_in_step_ = false;
+  cancelled_in_step_.clear();
   for (; !open_.empty(); open_.erase(open_.begin())) {
     const OpenRequest& request = *open_.begin()->second;
     try {
@@ -102,7 +105,7 @@ void StepLoop::refuse(AcceptedRequest accepted, FinishReason finish, std::string
        {.id = accepted.id, .finish = finish, .error = std::move(error)});
 }
 
-void StepLoop::step() {
+void StepLoop::step(const std::function<void()>& meanwhile) {
   const std::optional<StepInput> input = scheduler_.next();
   LOCKSTEP_CHECK(input.has_value(), "no step was formed for {} open requests", open_.size());
   const StepDraws::FindState find_state = [this](RequestId id) -> const DrawState& {
@@ -110,7 +113,9 @@ void StepLoop::step() {
   };
   StepDraws draws(*input, config_.vocabulary, find_state);
   const auto begin = std::chrono::steady_clock::now();
-  executor_.run(*input, [&draws](const LogitRow& row) { draws.take(row); });
+  is_in_step_ = true;
+  executor_.run_beside(*input, [&draws](const LogitRow& row) { draws.take(row); }, meanwhile);
+  is_in_step_ = false;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   draws.finish();
   scheduler_.commit();
@@ -122,6 +127,7 @@ void StepLoop::step() {
     for (size_t i = 0; i < sequences.size(); ++i)
       commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
   }
+  for (const RequestId id : std::exchange(cancelled_in_step_, {})) cancel(id);
 }
 
 void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
@@ -245,7 +251,11 @@ void StepLoop::deliver() {
     }
     log_error("the sink of request {} threw: {}{}", out.event.id, fault,
               is_final ? "" : "; the request is cancelled");
-    if (!is_final) cancel(out.event.id);
+    if (is_final) continue;
+    if (is_in_step_)
+      cancelled_in_step_.push_back(out.event.id);
+    else
+      cancel(out.event.id);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -47,8 +48,8 @@ class StepLoop {
 
   bool idle() const { return open_.empty(); }
   // Runs one step; not when idle. What the executor throws passes through, and then only fail_all() may
-  // follow.
-  void step();
+  // follow. `meanwhile` is called while the ranks compute; of this object it may call admit() and deliver().
+  void step(const std::function<void()>& meanwhile = [] {});
 
   // Events wait until they are delivered, so that statistics can be published first. A sink that throws loses
   // its request.
@@ -89,6 +90,8 @@ class StepLoop {
   std::deque<Outgoing> outbox_;
   EngineStats totals_;
   uint64_t num_ended_ = 0;
+  bool is_in_step_ = false;
+  std::vector<RequestId> cancelled_in_step_;  // by deliver()
 };
 
 }  // namespace lockstep::runtime

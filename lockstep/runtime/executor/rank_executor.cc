@@ -85,22 +85,26 @@ class RankExecutor final : public Executor {
     return Done{};
   }
 
-  void run(const StepInput& input, const LogitSink& sink) override {
+  void run(const StepInput& input, const LogitSink& sink) override { run_beside(input, sink, {}); }
+
+  void run_beside(const StepInput& input, const LogitSink& sink,
+                  const std::function<void()>& meanwhile) override {
     if (!failure_.empty()) throw Fatal(failure_);
     const StepRows rows = flatten(input);
-    run_all([&](int rank) { ranks_[static_cast<size_t>(rank)]->run(input, rows, sink); });
+    run_all([&](int rank) { ranks_[static_cast<size_t>(rank)]->run(input, rows, sink); }, meanwhile);
     if (!failure_.empty()) throw Fatal(failure_);
   }
 
  private:
-  void run_all(const JobThreads::Job& job) {
+  void run_all(const JobThreads::Job& job, const std::function<void()>& meanwhile = {}) {
     std::mutex first;
     std::string reason;
-    threads_.run(job, [&](int rank, const std::string& what) {
+    const auto on_error = [&](int rank, const std::string& what) {
       const std::lock_guard lock(first);
       if (reason.empty()) reason = fmt::format("rank {} failed: {}", rank, what);
       world_.fail(reason);  // wakes the others; the first reason is kept
-    });
+    };
+    threads_.run(job, on_error, meanwhile);
     if (!reason.empty()) failure_ = reason;
   }
 
