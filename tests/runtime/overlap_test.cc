@@ -88,7 +88,8 @@ TEST(Overlap, RequestsThatComeDuringAStepAreInTheNextOne) {
   std::vector<size_t> num_sequences;
   beside.executor->while_computing = [&](const StepInput& input) {
     num_sequences.push_back(input.replicas[0].size() + input.replicas[1].size());
-    if (num_sequences.size() == 2) ASSERT_TRUE(beside.engine->submit(short_request(2), second.sink()));
+    const bool is_good = num_sequences.size() != 2 || beside.engine->submit(short_request(2), second.sink());
+    EXPECT_TRUE(is_good);
   };
   Engine& engine = beside.start();
   ASSERT_TRUE(engine.submit(short_request(5), first.sink()));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/runtime/step_loop.h"
 #include "tests/runtime/engine_fixture.h"
 #include "tests/runtime/scheduler_fixture.h"
 

@@ -79,24 +79,23 @@ std::optional<StepInput> Scheduler::next() {
 // A decode row for each sequence that generates. Older ones take pages from younger ones, never the other way
 // round, so the oldest always advances.
 void Scheduler::plan_decodes(Replica& replica) {
-  for (auto it = replica.running.begin(); it != replica.running.end();) {
-    Sequence& sequence = *it->second;
+  for (size_t i = 0; i < replica.running.size(); ++i) {  // preemption shortens the list from its end
+    Sequence& sequence = *replica.running[i];
     while (sequence.decodes() && sequence.is_running && sequence.num_planned == 0) {
       if (replica.cache.grow(sequence.table, num_pages_for(sequence.num_tokens(), limits_.page_size),
                              sequence.id))
         plan(replica, sequence, 1);
       else
-        preempt(replica, *replica.running.rbegin()->second);  // it may be the sequence itself
+        preempt(replica, *replica.running.back());  // it may be the sequence itself
     }
-    it = replica.running.upper_bound(sequence.id);
   }
 }
 
 // What is left of the budget goes to prompts that have begun. One that is short of pages takes a shorter
 // chunk; one that gets none at all takes them from a younger sequence, or waits when there is no younger one.
 void Scheduler::plan_prompts(Replica& replica) {
-  for (auto it = replica.running.begin(); it != replica.running.end();) {
-    Sequence& sequence = *it->second;
+  for (size_t i = 0; i < replica.running.size(); ++i) {
+    Sequence& sequence = *replica.running[i];
     if (!sequence.decodes()) {
       const int32_t in_budget = prompt_rows(replica, sequence, sequence.num_cached);
       const auto in_cache = [&] {
@@ -105,13 +104,12 @@ void Scheduler::plan_prompts(Replica& replica) {
         return static_cast<int32_t>(
             std::min<int64_t>(pages * limits_.page_size - sequence.num_cached, in_budget));
       };
-      while (in_budget > 0 && in_cache() <= 0 && replica.running.rbegin()->first != sequence.id)
-        preempt(replica, *replica.running.rbegin()->second);
+      while (in_budget > 0 && in_cache() <= 0 && replica.running.back() != &sequence)
+        preempt(replica, *replica.running.back());
       const int32_t num_rows = chunk(replica, sequence, in_cache());
       // The shorter chunk may end elsewhere than the one that the budget was asked for.
       if (num_rows > 0) plan(replica, sequence, num_rows);
     }
-    it = replica.running.upper_bound(sequence.id);
   }
 }
 
@@ -246,10 +244,9 @@ bool Scheduler::is_being_computed(const Replica& replica, const Sequence& sequen
   };
   const int32_t known = hit.num_matching, known_tokens = known * limits_.page_size;
   const bool may_wait = known_tokens + limits_.page_size < sequence.num_tokens();
-  return std::ranges::any_of(replica.running, [&](const auto& entry) {
-    const Sequence& other = *entry.second;
-    return (may_wait && comes_to(other, known + 1)) ||
-           (known > hit.num_pages() && other.wanted_snapshot == known_tokens && comes_to(other, known));
+  return std::ranges::any_of(replica.running, [&](const Sequence* other) {
+    return (may_wait && comes_to(*other, known + 1)) ||
+           (known > hit.num_pages() && other->wanted_snapshot == known_tokens && comes_to(*other, known));
   });
 }
 
@@ -263,7 +260,7 @@ int32_t Scheduler::num_pages_wanted(const Sequence& sequence) const {
 // known tokens, hold all of its own: one that was preempted is not started just to be preempted again.
 bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const {
   int64_t spare = replica.cache.num_available_beside(hit);
-  for (const auto& [id, other] : replica.running)
+  for (const Sequence* other : replica.running)
     spare -= std::max<int64_t>(0, num_pages_wanted(*other) - static_cast<int64_t>(other->table.pages.size()));
   return num_pages_wanted(sequence) - hit.num_pages() <= spare;
 }
@@ -280,7 +277,7 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
     prefix_counts_.hit += static_cast<uint64_t>(sequence.num_cached);
   }
   replica.waiting.take(sequence);
-  replica.running.emplace(sequence.id, &sequence);
+  replica.running.insert(std::ranges::upper_bound(replica.running, sequence.id, {}, &Sequence::id), &sequence);
   ++num_running_;
   sequence.load_slot = hit.snapshot;
   sequence.last_snapshot = sequence.num_cached;
@@ -327,7 +324,7 @@ void Scheduler::stop(Sequence& sequence, Pages pages) {
   sequence.num_planned = 0;
   end_snapshot(replica, sequence, PrefixTree::kNone);
   replica.cache.release(sequence.table, sequence.id, pages);
-  replica.running.erase(sequence.id);
+  replica.running.erase(std::ranges::lower_bound(replica.running, sequence.id, {}, &Sequence::id));
   --num_running_;
 }
 
@@ -350,7 +347,7 @@ void Scheduler::commit() {
   LOCKSTEP_CHECK(phase_ == Phase::kInStep, "no step is running after step {}", num_steps_);
   phase_ = Phase::kBetweenSteps;
   for (Replica& replica : replicas_) {
-    for (const auto& [id, sequence] : replica.running) {
+    for (Sequence* sequence : replica.running) {
       const bool is_scored =
           sequence->num_planned > 0 && sequence->wanted(sequence->num_planned) == WantedLogits::kAll;
       sequence->num_cached += sequence->num_planned;
@@ -373,7 +370,7 @@ void Scheduler::commit() {
 void Scheduler::abandon() {
   phase_ = Phase::kBetweenSteps;
   for (Replica& replica : replicas_)
-    for (const auto& [id, sequence] : replica.running) {
+    for (Sequence* sequence : replica.running) {
       sequence->num_planned = 0;
       end_snapshot(replica, *sequence, PrefixTree::kNone);
     }

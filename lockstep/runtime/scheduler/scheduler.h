@@ -7,7 +7,6 @@
 // sequence grows; when a replica has none left its youngest running sequence is preempted, which gives its
 // pages up and is computed again later, as far as the cache has forgotten it.
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -70,7 +69,7 @@ class Scheduler {
     explicit Replica(const SchedulerLimits& limits);
     ReplicaCache cache;
     WaitingQueue waiting;
-    std::map<RequestId, Sequence*> running;  // oldest first
+    std::vector<Sequence*> running;  // oldest first
     SlotPool slots;
     int64_t num_tokens = 0;  // of all its sequences: its load
     Budget budget;

@@ -1,4 +1,6 @@
 // The part of the scheduler that writes down a planned step, and the checks of its books.
+#include <algorithm>
+
 #include "lockstep/runtime/scheduler/scheduler.h"
 
 namespace lockstep::runtime {
@@ -25,7 +27,7 @@ SequenceRows rows_of(const Sequence& sequence, int32_t page_size) {
 planning::ReplicaCounts Scheduler::fill(const Replica& replica, std::vector<SequenceRows>& rows) const {
   planning::ReplicaCounts counts;
   for (const RowKind kind : {RowKind::kDecode, RowKind::kPrompt}) {
-    for (const auto& [id, sequence] : replica.running) {
+    for (const Sequence* sequence : replica.running) {
       if (sequence->num_planned == 0 || sequence->decodes() != (kind == RowKind::kDecode)) continue;
       rows.push_back(rows_of(*sequence, limits_.page_size));
       const int32_t end = counts.num_target_rows + sequence->num_planned;
@@ -87,18 +89,19 @@ void Scheduler::check_invariants() const {
   for (const Replica& replica : replicas_) {
     int64_t num_tokens = 0, num_own_pages = 0;
     std::vector<int32_t> users(static_cast<size_t>(replica.cache.num_pages()), 0);
-    for (const auto* list : {&replica.waiting.by_age(), &replica.running}) {
-      num_listed += list->size();
-      for (const auto& [id, sequence] : *list) {
-        const bool runs = list == &replica.running;
-        LOCKSTEP_CHECK_EQ(sequence->is_running, runs);
-        LOCKSTEP_CHECK_EQ(&replicas_[static_cast<size_t>(sequence->replica)] == &replica, true);
-        check_table(replica, *sequence, users);
-        if (runs) LOCKSTEP_CHECK_EQ(replica.slots.owner_of(sequence->slot), id);
-        num_tokens += sequence->num_tokens();
-        num_own_pages += static_cast<int64_t>(sequence->table.pages.size()) - sequence->table.num_shared;
-      }
+    std::vector<const Sequence*> all(replica.running.begin(), replica.running.end());
+    for (const auto& [id, sequence] : replica.waiting.by_age()) all.push_back(sequence);
+    num_listed += all.size();
+    for (const Sequence* sequence : all) {
+      LOCKSTEP_CHECK_EQ(&replicas_[static_cast<size_t>(sequence->replica)] == &replica, true);
+      check_table(replica, *sequence, users);
+      if (sequence->is_running) LOCKSTEP_CHECK_EQ(replica.slots.owner_of(sequence->slot), sequence->id);
+      num_tokens += sequence->num_tokens();
+      num_own_pages += static_cast<int64_t>(sequence->table.pages.size()) - sequence->table.num_shared;
     }
+    const bool in_order = std::ranges::is_sorted(replica.running, {}, &Sequence::id);
+    LOCKSTEP_CHECK(in_order && std::ranges::all_of(replica.running, &Sequence::is_running),
+                   "{} running sequences are not in order", replica.running.size());
     int64_t num_shared_pages = 0;
     for (size_t page = 0; page < users.size(); ++page) {
       num_shared_pages += users[page] > 0 ? 1 : 0;
