@@ -236,7 +236,8 @@ void EngineLoop::step_plain() {
 
 // What a step brings is told while the next one is computed, if there is a next one.
 void EngineLoop::step_overlapped() {
-  if (!steps_.idle()) steps_.step([this] {
+  if (!steps_.idle())
+    steps_.step([this] {
       deliver();
       admit_early();
     });

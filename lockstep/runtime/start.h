@@ -28,7 +28,7 @@ struct EngineConfig {
   double mem_fraction_static =
       0.4;             // --mem-fraction-static: of memory (of a GPU's free memory), for all caches together
   int page_size = 16;  // --page-size, tokens
-  Overlap overlap = Overlap::kOn;  // --disable-overlap-schedule: kOff
+  Overlap overlap = Overlap::kOn;               // --disable-overlap-schedule: kOff
   std::optional<double> queue_timeout_seconds;  // --queue-timeout: of a request's wait for its start
   int max_queued_requests = 1024;               // --max-queued-requests
   CacheType cache_type = CacheType::kF32;       // --kv-cache-dtype

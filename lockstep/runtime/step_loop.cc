@@ -69,7 +69,8 @@ void StepLoop::expire(std::chrono::steady_clock::time_point now) {
     finish(*found->second, FinishReason::kError,
            {.error = fmt::format("the request has waited for its start as long as --queue-timeout allows; {} "
                                  "requests run and {} others are open; try again later",
-                                 scheduler_.num_running(), open_.size() - 1 - static_cast<size_t>(scheduler_.num_running())),
+                                 scheduler_.num_running(),
+                                 open_.size() - 1 - static_cast<size_t>(scheduler_.num_running())),
             .error_code = ErrorCode::kUnavailable});
   }
 }

@@ -13,7 +13,7 @@ inline constexpr float kMaxRepetitionPenalty = 100.0f;
 inline constexpr float kMaxPenalty = 2.0f;      // presence and frequency, either sign
 inline constexpr float kMaxLogitBias = 100.0f;  // either sign
 inline constexpr size_t kMaxStopTokens = 1024;
-inline constexpr int kMaxPriority = 1'000'000;  // either sign
+inline constexpr int kMaxPriority = 1'000'000;             // either sign
 inline constexpr size_t kMaxNameBytes = size_t{64} << 10;  // of a cache_salt, of a tenant
 
 // Errors name value and allowed range; Error::field is the parameter in the API's spelling ("max_tokens",

@@ -277,7 +277,8 @@ void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
     prefix_counts_.hit += static_cast<uint64_t>(sequence.num_cached);
   }
   replica.waiting.take(sequence);
-  replica.running.insert(std::ranges::upper_bound(replica.running, sequence.id, {}, &Sequence::id), &sequence);
+  replica.running.insert(std::ranges::upper_bound(replica.running, sequence.id, {}, &Sequence::id),
+                         &sequence);
   ++num_running_;
   sequence.load_slot = hit.snapshot;
   sequence.last_snapshot = sequence.num_cached;

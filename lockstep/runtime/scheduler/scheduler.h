@@ -3,9 +3,10 @@
 // thread, no clock, no randomness; the same calls give the same steps. For the step loop only.
 //
 // A step carries one decode row for each sequence that generates and prompt rows within the budget, first
-// come first served among those that have started (WaitingQueue says who starts). What the replica's cache holds of a beginning is taken from there. Pages are taken as a
-// sequence grows; when a replica has none left its youngest running sequence is preempted, which gives its
-// pages up and is computed again later, as far as the cache has forgotten it.
+// come first served among those that have started (WaitingQueue says who starts). What the replica's cache
+// holds of a beginning is taken from there. Pages are taken as a sequence grows; when a replica has none left
+// its youngest running sequence is preempted, which gives its pages up and is computed again later, as far as
+// the cache has forgotten it.
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -42,8 +42,7 @@ void WaitingQueue::note_start(RequestId id) {
 }
 
 bool WaitingQueue::is_first_due() const {
-  return !empty() &&
-         (num_overtakings_ >= kMostOvertakings || in_order_.begin()->first.after_preempted == 0);
+  return !empty() && (num_overtakings_ >= kMostOvertakings || in_order_.begin()->first.after_preempted == 0);
 }
 
 void WaitingQueue::remove(Sequence& sequence) { leave(sequence); }

@@ -39,8 +39,8 @@ class WaitingQueue {
   size_t num_accounts() const { return accounts_.size(); }
 
  private:
-  // In this order. `turn` is start-time fair queueing's tag (Goyal, Vin, Cheng: Start-time fair queueing, 1996):
-  // what the tenant has had when the sequence's turn comes, in tokens.
+  // In this order. `turn` is start-time fair queueing's tag (Goyal, Vin, Cheng: Start-time fair queueing,
+  // 1996): what the tenant has had when the sequence's turn comes, in tokens.
   struct Place {
     int32_t after_preempted = 1;
     int64_t below_priority = 0;
@@ -56,7 +56,7 @@ class WaitingQueue {
   std::map<Place, Sequence*> in_order_;
   std::unordered_map<RequestId, Place> places_;
   std::unordered_map<std::string, std::shared_ptr<TenantAccount>> accounts_;
-  int64_t now_ = 0;  // the turn of the last one that started
+  int64_t now_ = 0;              // the turn of the last one that started
   int32_t num_overtakings_ = 0;  // of the oldest
 };
 

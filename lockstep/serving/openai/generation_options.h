@@ -28,7 +28,7 @@ struct GenerationOptions {
   int num_choices = 1;
   int num_top_logprobs = -1;  // as runtime::Request; each API reads its own fields
   int prompt_logprobs = -1;   // as runtime::Request
-  int priority = 0;  // higher starts first
+  int priority = 0;           // higher starts first
   std::string user, cache_salt;
   bool stream = false;
   bool include_usage = false;
