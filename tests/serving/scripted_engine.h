@@ -92,14 +92,16 @@ class ScriptedEngine : public runtime::Engine {
     const std::lock_guard lock(mutex_);
     return running_.size();
   }
-  void fail_after(std::string error, int num_tokens) {
+  void fail_after(std::string error, int num_tokens, ErrorCode code = ErrorCode::kInternal) {
     const std::lock_guard lock(mutex_);
     error_ = std::move(error);
+    error_code_ = code;
     tokens_before_error_ = num_tokens;
   }
 
-  std::optional<Error> refusal;  // of submit()
-  std::string failure;           // of health()
+  std::function<int32_t(runtime::RequestId)> num_cached_tokens;  // of a prompt; set before requests come
+  std::optional<Error> refusal;                                  // of submit()
+  std::string failure;                                           // of health()
   std::vector<runtime::Request> requests;
   std::atomic<int> num_cancelled{0}, num_clears{0};
 
@@ -124,12 +126,14 @@ class ScriptedEngine : public runtime::Engine {
     } else if (!error_.empty() && running.next >= static_cast<size_t>(tokens_before_error_)) {
       ends(runtime::FinishReason::kError);
       event.error = error_;
+      event.error_code = error_code_;
     } else if (running.next >= static_cast<size_t>(request.max_new_tokens)) {
       ends(runtime::FinishReason::kLength);
     } else if (running.next >= running.ids.size() && !running.is_endless) {
       ends(runtime::FinishReason::kStop);
       event.stop_token_id = 964;
     } else {
+      if (running.next == 0 && num_cached_tokens) event.num_cached_tokens = num_cached_tokens(running.id);
       const int32_t id = running.ids[running.next++ % running.ids.size()];
       runtime::OutputToken token{.token_id = id, .logprob = -0.25f};
       for (int i = 0; i < request.num_top_logprobs; ++i)
@@ -171,6 +175,7 @@ class ScriptedEngine : public runtime::Engine {
   runtime::RequestId last_id_ = 0;
   uint64_t num_tokens_ = 0;
   std::string error_;
+  ErrorCode error_code_ = ErrorCode::kInternal;
   int tokens_before_error_ = 0;
   bool is_stopping_ = false;
   std::thread thread_;
