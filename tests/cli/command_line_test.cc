@@ -108,6 +108,22 @@ TEST(CommandLine, ReadsWhatAPlanIsAskedFor) {
   EXPECT_EQ(std::get<VerifyCommand>(*verified.command).plan_file, "plan.json");
 }
 
+TEST(CommandLine, ReadsHowRequestsAreScheduledAndCached) {
+  const auto parsed = parse(
+      "serve -m m --disable-radix-cache --max-mamba-cache-size 40 --queue-timeout 2.5 "
+      "--disable-overlap-schedule");
+  ASSERT_TRUE(parsed.command.has_value());
+  const runtime::EngineConfig& engine = std::get<ServeCommand>(*parsed.command).engine;
+  EXPECT_EQ(engine.prefix_cache, runtime::PrefixCache::kOff);
+  EXPECT_EQ(engine.max_mamba_cache_size, 40);
+  EXPECT_EQ(engine.queue_timeout_seconds, 2.5);
+  EXPECT_EQ(engine.overlap, runtime::Overlap::kOff);
+  EXPECT_EQ(parse("serve -m m --queue-timeout 0").exit_code, kRefused);
+  const auto plain = parse("serve -m m");
+  EXPECT_EQ(std::get<ServeCommand>(*plain.command).engine.prefix_cache, runtime::PrefixCache::kOn);
+  EXPECT_EQ(std::get<ServeCommand>(*plain.command).engine.overlap, runtime::Overlap::kOn);
+}
+
 // A launch line of SGLang is pasted: its own names work, and what is not there is refused with what to use.
 TEST(CommandLine, KnowsTheFlagsOfSglang) {
   const auto pasted = parse(

@@ -94,8 +94,7 @@ class ScriptedEngine : public runtime::Engine {
   }
   void fail_after(std::string error, int num_tokens, ErrorCode code = ErrorCode::kInternal) {
     const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    error_code_ = code;
+    error_ = Error{code, std::move(error), ""};
     tokens_before_error_ = num_tokens;
   }
 
@@ -120,17 +119,15 @@ class ScriptedEngine : public runtime::Engine {
     const runtime::Request& request = running.request;
     for (size_t i = 0; running.next == 0 && request.prompt_logprobs >= 0 && i < request.prompt.size(); ++i)
       event.prompt.push_back({request.prompt[i], -0.5f, {{request.prompt[i], -0.5f}}});
-    const auto ends = [&](runtime::FinishReason reason) { event.finish = reason; };
     if (running.is_cancelled) {
-      ends(runtime::FinishReason::kCancelled);
-    } else if (!error_.empty() && running.next >= static_cast<size_t>(tokens_before_error_)) {
-      ends(runtime::FinishReason::kError);
-      event.error = error_;
-      event.error_code = error_code_;
+      event.finish = runtime::FinishReason::kCancelled;
+    } else if (error_ && running.next >= static_cast<size_t>(tokens_before_error_)) {
+      event.finish = runtime::FinishReason::kError;
+      event.error = error_->message, event.error_code = error_->code;
     } else if (running.next >= static_cast<size_t>(request.max_new_tokens)) {
-      ends(runtime::FinishReason::kLength);
+      event.finish = runtime::FinishReason::kLength;
     } else if (running.next >= running.ids.size() && !running.is_endless) {
-      ends(runtime::FinishReason::kStop);
+      event.finish = runtime::FinishReason::kStop;
       event.stop_token_id = 964;
     } else {
       if (running.next == 0 && num_cached_tokens) event.num_cached_tokens = num_cached_tokens(running.id);
@@ -174,8 +171,7 @@ class ScriptedEngine : public runtime::Engine {
   std::deque<Running> running_;
   runtime::RequestId last_id_ = 0;
   uint64_t num_tokens_ = 0;
-  std::string error_;
-  ErrorCode error_code_ = ErrorCode::kInternal;
+  std::optional<Error> error_;
   int tokens_before_error_ = 0;
   bool is_stopping_ = false;
   std::thread thread_;
