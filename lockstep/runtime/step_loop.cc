@@ -120,6 +120,7 @@ void StepLoop::step(const std::function<void()>& meanwhile) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   draws.finish();
   scheduler_.commit();
+  for (const RequestId id : std::exchange(cancelled_in_step_, {})) cancel(id);
   ++totals_.steps;
   totals_.last_step_seconds = seconds.count();
   totals_.last_step_rows.assign(input->plan.rows_per_home.begin(), input->plan.rows_per_home.end());
@@ -128,12 +129,13 @@ void StepLoop::step(const std::function<void()>& meanwhile) {
     for (size_t i = 0; i < sequences.size(); ++i)
       commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
   }
-  for (const RequestId id : std::exchange(cancelled_in_step_, {})) cancel(id);
 }
 
 void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
   if (results.empty()) return;
-  OpenRequest& request = *open_.at(rows.id);
+  const auto found = open_.find(rows.id);
+  if (found == open_.end()) return;  // it was cancelled while the step ran
+  OpenRequest& request = *found->second;
   const auto faulty =
       std::find_if(results.begin(), results.end(), [](const RowResult& r) { return !r.fault.empty(); });
   if (faulty != results.end()) return finish(request, FinishReason::kError, {.error = faulty->fault});

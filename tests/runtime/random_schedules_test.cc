@@ -70,12 +70,12 @@ SamplingParams random_sampling(Chance& chance) {
 Request random_request(Chance& chance, const SchedulerLimits& limits, std::span<const int32_t> beginning) {
   Request request;
   const int longest = std::max(1, limits.max_sequence_tokens());
-  const int length = chance.one_in(3) ? chance.between(1, longest) : chance.between(1, std::min(longest, 8));
+  const int length = chance.one_in(2) ? chance.between(1, longest) : chance.between(1, std::min(longest, 8));
   for (int i = 0; i < length; ++i) request.prompt.push_back(chance.between(0, kVocab - 1));
   if (!chance.one_in(3))
     for (size_t i = 0; i < std::min(request.prompt.size(), beginning.size()) && !chance.one_in(20); ++i)
       request.prompt[i] = beginning[i];
-  if (chance.one_in(8)) request.cache_salt = "another tenant";
+  if (chance.one_in(12)) request.cache_salt = "another tenant";
   if (chance.one_in(4)) request.priority = chance.between(-1, 2);
   if (chance.one_in(2)) request.tenant = chance.one_in(2) ? "alice" : "bob";
   request.sampling = random_sampling(chance);
