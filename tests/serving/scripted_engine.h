@@ -187,9 +187,8 @@ class ServedScript {
     server = std::move(*made);
     thread_ = std::thread([this] { server->run(); });
   }
-  explicit ServedScript(std::string text, ServeOptions options = {})
-      : ServedScript([text = std::move(text)](const runtime::Request&) { return text; }, std::move(options)) {
-  }
+  explicit ServedScript(const std::string& text, ServeOptions options = {})
+      : ServedScript([text](const runtime::Request&) { return text; }, std::move(options)) {}
   ~ServedScript() {
     server->stop();
     thread_.join();
