@@ -34,10 +34,9 @@ class ScriptedEngine : public runtime::Engine {
     thread_ = std::thread([this] { run(); });
   }
   ~ScriptedEngine() override {
-    {
-      const std::lock_guard lock(mutex_);
-      is_stopping_ = true;
-    }
+    std::unique_lock lock(mutex_);
+    is_stopping_ = true;
+    lock.unlock();
     changed_.notify_all();
     thread_.join();
   }

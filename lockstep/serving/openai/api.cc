@@ -122,8 +122,7 @@ Api::Refusal Api::answer_chat(const http::Request& request, const Responder& res
   ReplyContext context = reply_context(envelope.id_prefix, chat.options, responder);
   context.prompt_tokens = static_cast<int64_t>(encoded->ids.size());
   const std::string id = context.head.id;
-  start(request, responder, id, std::move(choices), make_listener(std::move(context)),
-        envelope.received);
+  start(request, responder, id, std::move(choices), make_listener(std::move(context)), envelope.received);
   return std::nullopt;
 }
 

@@ -31,8 +31,8 @@ void Api::health_generate(const http::Request& request, const Responder& respond
       .prompt = {0}, .sampling = {.temperature = 0}, .max_new_tokens = 1, .ignore_eos = true};
   std::vector<ChoiceInput> choices;
   choices.push_back({std::move(one_token), {}});
-  start(request, responder, random_id("health-"), std::move(choices),
-        std::make_unique<SignOfLife>(responder), Clock::now());
+  start(request, responder, random_id("health-"), std::move(choices), std::make_unique<SignOfLife>(responder),
+        Clock::now());
 }
 
 void Api::flush_cache(const http::Request& /*request*/, const Responder& responder) const {
