@@ -65,7 +65,7 @@ struct Load {
 
 // Every prompt is computed, whatever was measured before.
 Result<Times> run_load(runtime::Engine& engine, const Load& load) {
-  engine.flush_cache();
+  engine.clear_cache();
   const auto arrivals = std::make_shared<Arrivals>(static_cast<size_t>(load.requests));
   std::vector<runtime::RequestId> accepted;
   for (size_t at = 0; at < static_cast<size_t>(load.requests); ++at) {
