@@ -107,7 +107,7 @@ void StepLoop::refuse(AcceptedRequest accepted, FinishReason finish, std::string
 }
 
 void StepLoop::step(const std::function<void()>& meanwhile) {
-  const std::optional<StepInput> input = scheduler_.next();
+  std::optional<StepInput> input = scheduler_.next();
   LOCKSTEP_CHECK(input.has_value(), "no step was formed for {} open requests", open_.size());
   const StepDraws::FindState find_state = [this](RequestId id) -> const DrawState& {
     return open_.at(id)->draw;
@@ -129,6 +129,7 @@ void StepLoop::step(const std::function<void()>& meanwhile) {
     for (size_t i = 0; i < sequences.size(); ++i)
       commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
   }
+  scheduler_.recycle(*std::move(input));
 }
 
 void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/kv_cache/replica_cache.h"
@@ -37,6 +38,8 @@ class Scheduler {
   // The next step, or none when there is no sequence. After it comes commit() or abandon() before anything
   // else.
   std::optional<StepInput> next();
+  // A step that is over gives its memory to the next one.
+  void recycle(StepInput&& used) { spare_ = std::move(used); }
   void commit();   // the step ran: its rows are in the cache
   void abandon();  // it failed: what the cache holds of its sequences is unknown, so they can only be removed
 
@@ -106,6 +109,7 @@ class Scheduler {
   StepInput build();
   planning::ReplicaCounts fill(const Replica& replica, std::vector<SequenceRows>& rows) const;
 
+  StepInput spare_;  // for its memory
   SchedulerLimits limits_;
   std::vector<Replica> replicas_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;

@@ -6,19 +6,19 @@
 namespace lockstep::runtime {
 namespace {
 
-SequenceRows rows_of(const Sequence& sequence, int32_t page_size) {
+// Into `rows`, whose vectors keep their memory.
+void write_rows(const Sequence& sequence, int32_t page_size, SequenceRows& rows) {
   const auto begin = sequence.tokens.begin() + sequence.num_cached;
-  const int32_t context = sequence.num_cached + sequence.num_planned;
-  return {.id = sequence.id,
-          .kind = sequence.decodes() ? RowKind::kDecode : RowKind::kPrompt,
-          .wanted = sequence.wanted(sequence.num_planned),
-          .token_ids = {begin, begin + sequence.num_planned},
-          .context = context,
-          .page_table = {sequence.table.pages.begin(),
-                         sequence.table.pages.begin() + num_pages_for(context, page_size)},
-          .slot = sequence.slot,
-          .load_slot = sequence.load_slot,
-          .save_slot = sequence.save_slot};
+  const auto first_page = sequence.table.pages.begin();
+  rows.id = sequence.id;
+  rows.kind = sequence.decodes() ? RowKind::kDecode : RowKind::kPrompt;
+  rows.wanted = sequence.wanted(sequence.num_planned);
+  rows.token_ids.assign(begin, begin + sequence.num_planned);
+  rows.context = sequence.num_cached + sequence.num_planned;
+  rows.page_table.assign(first_page, first_page + num_pages_for(rows.context, page_size));
+  rows.slot = sequence.slot;
+  rows.load_slot = sequence.load_slot;
+  rows.save_slot = sequence.save_slot;
 }
 
 }  // namespace
@@ -26,22 +26,26 @@ SequenceRows rows_of(const Sequence& sequence, int32_t page_size) {
 // Decode rows first, then prompts, each oldest first: kernels for either kind then see a range of rows.
 planning::ReplicaCounts Scheduler::fill(const Replica& replica, std::vector<SequenceRows>& rows) const {
   planning::ReplicaCounts counts;
+  size_t num_sequences = 0;
   for (const RowKind kind : {RowKind::kDecode, RowKind::kPrompt}) {
     for (const Sequence* sequence : replica.running) {
       if (sequence->num_planned == 0 || sequence->decodes() != (kind == RowKind::kDecode)) continue;
-      rows.push_back(rows_of(*sequence, limits_.page_size));
+      if (num_sequences == rows.size()) rows.emplace_back();
+      write_rows(*sequence, limits_.page_size, rows[num_sequences]);
       const int32_t end = counts.num_target_rows + sequence->num_planned;
-      for (int32_t row = end - num_logit_rows(rows.back().wanted, sequence->num_planned); row < end; ++row)
+      const WantedLogits wanted = rows[num_sequences++].wanted;
+      for (int32_t row = end - num_logit_rows(wanted, sequence->num_planned); row < end; ++row)
         counts.logit_rows.push_back(row);
       counts.num_target_rows = end;
       ++counts.num_requests;
     }
   }
+  rows.resize(num_sequences);
   return counts;
 }
 
 StepInput Scheduler::build() {
-  StepInput input;
+  StepInput input = std::exchange(spare_, {});
   input.replicas.resize(replicas_.size());
   std::vector<planning::ReplicaCounts> counts;
   int64_t num_rows = 0;
