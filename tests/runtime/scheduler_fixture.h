@@ -43,7 +43,7 @@ inline std::string text_of(const std::vector<SequenceRows>& sequences) {
 
 // Forms a step, runs it and draws token 5 for each sequence whose last known row is done.
 inline std::vector<std::string> play(Scheduler& scheduler) {
-  const std::optional<StepInput> input = scheduler.next();
+  std::optional<StepInput> input = scheduler.next();
   if (!input) return {};
   scheduler.commit();
   std::vector<std::string> texts;
@@ -53,6 +53,7 @@ inline std::vector<std::string> play(Scheduler& scheduler) {
       if (scheduler.sequence(rows.id).num_pending() == 0) scheduler.append(rows.id, 5);
   }
   scheduler.check_invariants();
+  scheduler.recycle(*std::move(input));
   return texts;
 }
 
