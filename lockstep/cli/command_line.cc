@@ -175,6 +175,10 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
              Choices<runtime::Device>{{"cpu", runtime::Device::kCpu}, {"cuda", runtime::Device::kCuda}})
       ->default_str("cpu")
       ->group(kCapacity);
+  app.add_option("--threads", config.threads,
+                 "Threads that compute each rank's ops on the CPU; default: its share of the cores")
+      ->check(CLI::Range(1, runtime::kMostCpuThreads))
+      ->group(kCapacity);
   app.add_flag_function(
          "--disable-cuda-graph", [&config](int64_t) { config.steps = runtime::Steps::kLaunched; },
          "Launch every kernel of every step, also where a recorded step could be replayed")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 
 #include "lockstep/kernels/cuda/cuda_kernels.h"
 
@@ -35,8 +36,15 @@ Status check_ranks(Device device, int num_ranks) {
   return device == Device::kCuda ? cuda::check_ranks(num_ranks) : Status(Done{});
 }
 
+CpuThreads cpu_threads_of_a_rank(std::optional<int> asked, int num_ranks) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int count = asked.value_or(std::max(1, cores / num_ranks));
+  const bool fits = static_cast<int64_t>(count) * num_ranks <= cores;
+  return {.count = count, .wait = fits ? CpuThreads::Wait::kSpin : CpuThreads::Wait::kSleep};
+}
+
 std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank) {
-  return choice.device == Device::kCuda ? cuda::make_kernels(choice, rank) : make_cpu_kernels();
+  return choice.device == Device::kCuda ? cuda::make_kernels(choice, rank) : make_cpu_kernels(choice.cpu);
 }
 
 }  // namespace lockstep::kernels

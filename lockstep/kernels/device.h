@@ -40,6 +40,7 @@ struct DeviceChoice {
   Device device = Device::kCpu;
   ProductInputs product_inputs = ProductInputs::kRounded;
   Steps steps = Steps::kRecorded;
+  CpuThreads cpu;  // of each rank, where ranks compute on the host
 };
 // The kernels of one rank. Ranks take the devices in turn; several may share one. Fatal where device_facts()
 // gives an error.

@@ -16,6 +16,7 @@
 #include <span>
 #include <string_view>
 
+#include "lockstep/kernels/cpu_threads.h"
 #include "lockstep/kernels/delta_net.h"
 #include "lockstep/kernels/paged_sequence.h"
 #include "lockstep/kernels/row_moves.h"
@@ -233,8 +234,7 @@ class Kernels {
     body();
   }
 
-  // Where the views of these kernels lie.
-  virtual const Memory& memory() { return host_memory(); }
+  virtual const Memory& memory() { return host_memory(); }  // where their views lie
   // Kernels that have run when a call returns need no fences and make none.
   // A fence is recorded by its own rank's thread and may be waited for by any.
   virtual std::unique_ptr<Fence> make_fence() { return nullptr; }
@@ -245,6 +245,6 @@ class Kernels {
 // One object a rank: it may hold scratch and is used by one thread at a time.
 std::unique_ptr<Kernels> make_reference_kernels();
 // Vectorised for the widest instruction set that this machine runs (Highway's run-time dispatch).
-std::unique_ptr<Kernels> make_cpu_kernels();
+std::unique_ptr<Kernels> make_cpu_kernels(const CpuThreads& threads = {});
 
 }  // namespace lockstep::kernels

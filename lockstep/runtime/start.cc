@@ -178,7 +178,10 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
            .num_snapshots = limits.num_snapshots,
            .cache_dtype = dtype_of(config.cache_type),
            .quantization = config.quantization,
-           .device = {config.device, config.product_inputs, config.steps},
+           .device = {.device = config.device,
+                      .product_inputs = config.product_inputs,
+                      .steps = config.steps,
+                      .cpu = kernels::cpu_threads_of_a_rank(config.threads, planned.plans.grid.num_ranks())},
            .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000))}});
   if (!executor) return executor.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));

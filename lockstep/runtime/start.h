@@ -16,6 +16,7 @@ namespace lockstep::runtime {
 
 enum class CacheType : uint8_t { kF32, kBF16 };
 using kernels::Device;
+using kernels::kMostCpuThreads;
 using kernels::ProductInputs;
 using kernels::Steps;
 
@@ -37,6 +38,7 @@ struct EngineConfig {
   std::optional<int> max_mamba_cache_size;
   std::optional<QuantFormat> quantization;  // --quantization: of plain weights, while they are read
   Device device = Device::kCpu;             // --device
+  std::optional<int> threads;               // --threads, of each rank on the CPU; none: its share of the cores
   ProductInputs product_inputs = ProductInputs::kRounded;  // --product-inputs, of a GPU
   Steps steps = Steps::kRecorded;                          // --disable-cuda-graph: kLaunched
   enum class Weights : uint8_t { kCheckpoint, kRandom } weights = Weights::kCheckpoint;  // --dummy-weights

@@ -47,7 +47,7 @@ void sum_rows(const SumRowsArgs& args) {
   for (const RowPiece& piece : args.pieces) sum_piece(args.addends, piece, args.out);
 }
 
-void sum_add_norm(SumAddNormArgs& args, Kernels& kernels) {
+void sum_add_norm(SumAddNormArgs& args, const RowOps& ops) {
   constexpr int64_t kBlock = 8;  // rows that stay in the cache between sum, add and norm
   check(args);
   args.first_non_finite_row = -1;
@@ -55,17 +55,16 @@ void sum_add_norm(SumAddNormArgs& args, Kernels& kernels) {
     const int64_t rows = std::min(kBlock, args.out.rows() - row);
     const TensorView out = args.out.row_range(row, rows), residual = args.residual.row_range(row, rows);
     sum_piece(args.addends, {.src_row = row, .dst_row = 0, .num_rows = rows}, out);
-    kernels.add({.x = residual, .y = out});
+    ops.add({.x = residual, .y = out});
     RmsNormArgs norm{.x = residual, .weight = args.weight, .eps = args.eps, .out = out};
-    kernels.rms_norm(norm);
+    ops.rms_norm(norm);
     if (norm.first_non_finite_row >= 0 && args.first_non_finite_row < 0)
       args.first_non_finite_row = row + norm.first_non_finite_row;
   }
 }
 
 // Counts, then places.
-void place_slots(const PlaceSlotsArgs& args) {
-  check(args);
+void choose_slots(const PlaceSlotsArgs& args) {
   auto* start = args.expert_start.as<int32_t>();
   std::vector<int32_t> next(static_cast<size_t>(args.expert_start.rows()), 0);
   for (const PlaceSlotsArgs::Source& source : args.sources)
@@ -78,13 +77,23 @@ void place_slots(const PlaceSlotsArgs& args) {
   for (const PlaceSlotsArgs::Source& source : args.sources)
     for (int64_t row = 0; row < source.x.rows(); ++row)
       for (int64_t k = 0; k < source.expert_idx.cols(); ++k) {
-        int32_t& slot = row_of<int32_t>(source.slot_of, row)[k];
-        slot = -1;
         const int64_t expert = local_expert(args, source.expert_idx, row, k);
-        if (expert < 0) continue;
-        slot = next[static_cast<size_t>(expert)]++;
-        copy_row(row_of<float>(source.x, row), row_of<float>(args.out, slot), args.out.cols());
+        row_of<int32_t>(source.slot_of, row)[k] = expert < 0 ? -1 : next[static_cast<size_t>(expert)]++;
       }
+}
+
+void copy_to_slots(const PlaceSlotsArgs::Source& source, Range rows, const TensorView& out) {
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    for (int64_t k = 0; k < source.slot_of.cols(); ++k)
+      if (const int32_t slot = row_of<int32_t>(source.slot_of, row)[k]; slot >= 0)
+        copy_row(row_of<float>(source.x, row), row_of<float>(out, slot), out.cols());
+}
+
+void place_slots(const PlaceSlotsArgs& args) {
+  check(args);
+  choose_slots(args);
+  for (const PlaceSlotsArgs::Source& source : args.sources)
+    copy_to_slots(source, {0, source.x.rows()}, args.out);
 }
 
 void pull_weighted(const PullWeightedArgs& args) {

@@ -98,13 +98,18 @@ void cache_read(const CacheReadArgs& args) {
   });
 }
 
-void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
-  check(args);
+void check_expert_start(const GroupedFfnArgs& args) {
   const auto* start = args.expert_start.as<int32_t>();
   LOCKSTEP_CHECK_EQ(start[0], 0);
   LOCKSTEP_CHECK_EQ(int64_t{start[args.gate.size()]}, args.x.shape[0]);
   for (size_t expert = 0; expert < args.gate.size(); ++expert)
     LOCKSTEP_CHECK_LE(start[expert], start[expert + 1]);
+}
+
+void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels) {
+  check(args);
+  check_expert_start(args);
+  const auto* start = args.expert_start.as<int32_t>();
   for (size_t expert = 0; expert < args.gate.size(); ++expert) {
     const int64_t begin = start[expert];
     const int64_t count = start[expert + 1] - begin;

@@ -3,6 +3,7 @@
 // choose experts, or are made of other ops.
 #include <vector>
 
+#include "lockstep/base/split.h"
 #include "lockstep/kernels/kernels.h"
 
 namespace lockstep::kernels::cpu {
@@ -22,10 +23,19 @@ void route(const RouteArgs& args, RouteScratch& scratch);
 void cache_write(const CacheWriteArgs& args);
 void cache_read(const CacheReadArgs& args);
 void grouped_ffn(const GroupedFfnArgs& args, Kernels& kernels);
+void check_expert_start(const GroupedFfnArgs& args);  // ascends from 0 to the rows of x
 void delta_gates(const DeltaGatesArgs& args);
 void copy_rows(const CopyRowsArgs& args);
 void sum_rows(const SumRowsArgs& args);
-void sum_add_norm(SumAddNormArgs& args, Kernels& kernels);
+// The two ops that sum_add_norm is made of.
+struct RowOps {
+  void (*add)(const AddArgs&);
+  void (*rms_norm)(RmsNormArgs&);
+};
+void sum_add_norm(SumAddNormArgs& args, const RowOps& ops);
+// Where rows go; copy_to_slots() then takes rows [begin, end) of one source there.
+void choose_slots(const PlaceSlotsArgs& args);
+void copy_to_slots(const PlaceSlotsArgs::Source& source, Range rows, const TensorView& out);
 void place_slots(const PlaceSlotsArgs& args);
 void pull_weighted(const PullWeightedArgs& args);
 

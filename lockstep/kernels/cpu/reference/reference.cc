@@ -36,6 +36,35 @@ void softmax(std::vector<double>& score, double sink = kNoSink) {
   for (double& s : score) s /= sum;
 }
 
+void rms_norm(RmsNormArgs& args) {
+  cpu::check(args);
+  args.first_non_finite_row = -1;
+  const int64_t hidden = args.x.shape[1];
+  if (hidden == 0) return;
+  with_elements(args.weight, [&](const auto* weight) {
+    for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+      const float* x = row_of<float>(args.x, row);
+      float* out = row_of<float>(args.out, row);
+      const double mean_square = dot(x, x, hidden) / static_cast<double>(hidden);
+      if (!std::isfinite(static_cast<float>(mean_square)) && args.first_non_finite_row < 0) {
+        args.first_non_finite_row = row;
+      }
+      const double scale = 1.0 / std::sqrt(mean_square + static_cast<double>(args.eps));
+      for (int64_t i = 0; i < hidden; ++i)
+        out[i] = static_cast<float>(to_float(weight[i]) * (x[i] * scale));
+    }
+  });
+}
+
+void add(const AddArgs& args) {
+  cpu::check(args);
+  for (int64_t row = 0; row < args.x.shape[0]; ++row) {
+    float* x = row_of<float>(args.x, row);
+    const float* y = row_of<float>(args.y, row);
+    for (int64_t i = 0; i < args.x.shape[1]; ++i) x[i] += y[i];
+  }
+}
+
 class ReferenceKernels final : public Kernels {
  public:
   std::string_view name() const override { return "reference"; }
@@ -52,39 +81,12 @@ class ReferenceKernels final : public Kernels {
   void gated_delta(const GatedDeltaArgs& args) override { cpu::reference_gated_delta(args); }
   void copy_rows(const CopyRowsArgs& args) override { cpu::copy_rows(args); }
   void sum_rows(const SumRowsArgs& args) override { cpu::sum_rows(args); }
-  void sum_add_norm(SumAddNormArgs& args) override { cpu::sum_add_norm(args, *this); }
+  void sum_add_norm(SumAddNormArgs& args) override { cpu::sum_add_norm(args, {.add = kernels::add, .rms_norm = kernels::rms_norm}); }
   void place_slots(const PlaceSlotsArgs& args) override { cpu::place_slots(args); }
   void pull_weighted(const PullWeightedArgs& args) override { cpu::pull_weighted(args); }
 
-  void rms_norm(RmsNormArgs& args) override {
-    cpu::check(args);
-    args.first_non_finite_row = -1;
-    const int64_t hidden = args.x.shape[1];
-    if (hidden == 0) return;
-    with_elements(args.weight, [&](const auto* weight) {
-      for (int64_t row = 0; row < args.x.shape[0]; ++row) {
-        const float* x = row_of<float>(args.x, row);
-        float* out = row_of<float>(args.out, row);
-        const double mean_square = dot(x, x, hidden) / static_cast<double>(hidden);
-        if (!std::isfinite(static_cast<float>(mean_square)) && args.first_non_finite_row < 0) {
-          args.first_non_finite_row = row;
-        }
-        const double scale = 1.0 / std::sqrt(mean_square + static_cast<double>(args.eps));
-        for (int64_t i = 0; i < hidden; ++i)
-          out[i] = static_cast<float>(to_float(weight[i]) * (x[i] * scale));
-      }
-    });
-  }
-
-  void add(const AddArgs& args) override {
-    cpu::check(args);
-    for (int64_t row = 0; row < args.x.shape[0]; ++row) {
-      float* x = row_of<float>(args.x, row);
-      const float* y = row_of<float>(args.y, row);
-      for (int64_t i = 0; i < args.x.shape[1]; ++i) x[i] += y[i];
-    }
-  }
-
+  void rms_norm(RmsNormArgs& args) override { kernels::rms_norm(args); }
+  void add(const AddArgs& args) override { kernels::add(args); }
   void linear(const LinearArgs& args) override {
     cpu::check(args);
     const int64_t inner = args.w.num_cols;

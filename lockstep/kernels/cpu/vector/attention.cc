@@ -30,16 +30,17 @@ void gather_keys(const MlaAbsorbedArgs& args, const PagedSequence& sequence, int
     copy_cached(args.cache, cache_row(sequence, args.page_size, begin + t), 0, width, keys + t * width);
 }
 
-void attend_sequence(const MlaAbsorbedArgs& args, const PagedSequence& sequence, AttentionScratch& scratch) {
-  const int64_t heads = args.q.shape[1];
+void attend_sequence(const MlaAbsorbedArgs& args, const PagedSequence& sequence, Range some_heads,
+                     AttentionScratch& scratch) {
+  const int64_t heads = some_heads.size();
   const int64_t width = args.q.shape[2];
   const int64_t first_position = int64_t{sequence.context} - sequence.num_rows;
   scratch.state.assign(static_cast<size_t>(sequence.num_rows * heads), {});
   const auto q_of = [&](int64_t row) {
-    return matrix(head_of(args.q, row, 0), heads, width, args.q.stride[1]);
+    return matrix(head_of(args.q, row, some_heads.begin), heads, width, args.q.stride[1]);
   };
   const auto out_of = [&](int64_t row) {
-    return matrix(head_of(args.out, row, 0), heads, args.latent, args.out.stride[1]);
+    return matrix(head_of(args.out, row, some_heads.begin), heads, args.latent, args.out.stride[1]);
   };
   for (int64_t begin = 0; begin < sequence.context; begin += kTokenBlock) {
     const int64_t count = std::min(kTokenBlock, sequence.context - begin);
@@ -88,22 +89,51 @@ void attend_rows(const MlaExpandedArgs& args, int64_t head, int64_t first, int64
 
 }  // namespace
 
-void vector_mla_absorbed(const MlaAbsorbedArgs& args, AttentionScratch& scratch) {
-  fill_zero(args.out);
-  const int64_t heads = args.q.shape[1];
-  if (heads == 0) return;
-  scratch.reserve(heads, args.q.shape[2], args.latent);
-  for (const PagedSequence& sequence : args.sequences) attend_sequence(args, sequence, scratch);
+void fill_padding(const TensorView& cube, std::span<const PagedSequence> sequences) {
+  std::vector<uint8_t> is_padding(static_cast<size_t>(cube.shape[0]), 1);
+  for (const PagedSequence& sequence : sequences)
+    std::fill_n(is_padding.begin() + sequence.first_row, sequence.num_rows, uint8_t{0});
+  for (int64_t row = 0; row < cube.shape[0]; ++row)
+    if (is_padding[static_cast<size_t>(row)] != 0) fill_zero(cube, {row, row + 1}, {0, cube.shape[1]});
 }
 
-void vector_mla_expanded(const MlaExpandedArgs& args, AttentionScratch& scratch) {
-  fill_zero(args.out);
-  scratch.reserve(kRowBlock, args.q.shape[2], args.out.shape[2]);
-  for (int64_t head = 0; head < args.q.shape[1]; ++head) {
-    for (int64_t first = 0; first < args.q.shape[0]; first += kRowBlock) {
-      attend_rows(args, head, first, std::min(kRowBlock, args.q.shape[0] - first), scratch);
-    }
+// All heads read the same keys, so a part takes many of them.
+std::vector<MlaAbsorbedPart> parts_of(const MlaAbsorbedArgs& args, int num_threads) {
+  constexpr int64_t kLeastHeads = 4;
+  const int64_t heads = args.q.shape[1];
+  const auto sequences = static_cast<int64_t>(args.sequences.size());
+  std::vector<MlaAbsorbedPart> parts;
+  if (heads == 0 || sequences == 0) return parts;
+  const int64_t wanted = num_threads == 1 ? 1 : (2 * num_threads + sequences - 1) / sequences;
+  const int64_t count = std::clamp<int64_t>(heads / kLeastHeads, 1, wanted);
+  for (int64_t sequence = 0; sequence < sequences; ++sequence)
+    for (int64_t part = 0; part < count; ++part)
+      parts.push_back({.sequence = sequence, .heads = split_range(heads, count, part)});
+  return parts;
+}
+
+void vector_mla_absorbed(const MlaAbsorbedArgs& args, const MlaAbsorbedPart& part, AttentionScratch& scratch) {
+  const PagedSequence& sequence = args.sequences[static_cast<size_t>(part.sequence)];
+  fill_zero(args.out, {sequence.first_row, sequence.first_row + sequence.num_rows}, part.heads);
+  scratch.reserve(part.heads.size(), args.q.shape[2], args.latent);
+  attend_sequence(args, sequence, part.heads, scratch);
+}
+
+std::vector<MlaExpandedPart> parts_of(const MlaExpandedArgs& args) {
+  std::vector<MlaExpandedPart> parts;
+  for (int64_t end = args.q.shape[0]; end > 0;) {  // later rows see more
+    const int64_t begin = std::max<int64_t>(0, end - kRowBlock);
+    for (int64_t head = 0; head < args.q.shape[1]; ++head)
+      parts.push_back({.head = head, .rows = {begin, end}});
+    end = begin;
   }
+  return parts;
+}
+
+void vector_mla_expanded(const MlaExpandedArgs& args, const MlaExpandedPart& part, AttentionScratch& scratch) {
+  fill_zero(args.out, part.rows, {part.head, part.head + 1});
+  scratch.reserve(kRowBlock, args.q.shape[2], args.out.shape[2]);
+  attend_rows(args, part.head, part.rows.begin, part.rows.size(), scratch);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -3,7 +3,6 @@
 // Private to them.
 #include <algorithm>
 
-#include "lockstep/base/split.h"
 #include "lockstep/kernels/cpu/elements.h"
 #include "lockstep/kernels/cpu/vector/attention.h"
 
@@ -32,9 +31,9 @@ inline TensorView matrix(float* data, int64_t rows, int64_t width, int64_t strid
   return view;
 }
 
-inline void fill_zero(const TensorView& cube) {
-  for (int64_t row = 0; row < cube.shape[0]; ++row) {
-    for (int64_t head = 0; head < cube.shape[1]; ++head)
+inline void fill_zero(const TensorView& cube, Range rows, Range heads) {
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (int64_t head = heads.begin; head < heads.end; ++head)
       std::fill_n(head_of(cube, row, head), cube.shape[2], 0.0f);
   }
 }

@@ -131,17 +131,15 @@ void run_head(const DeltaHead& head) {
   if (column < width) DeltaColumns<1>(head, column, width - column).run();
 }
 
-void gated_delta(const GatedDeltaArgs& args, const PagedSequence& sequence) {
-  for (int64_t head = 0; head < args.v.shape[1]; ++head) {
-    float* state = row_of<float>(args.state, sequence.slot) + head * args.state.stride[1];
-    if (sequence.starts()) std::fill_n(state, args.q.shape[2] * args.v.shape[2], 0.0f);
-    run_head({.args = args,
-              .first_row = sequence.first_row,
-              .num_rows = sequence.num_rows,
-              .head = head,
-              .key_head = (args.first_in_group + head) / args.group,
-              .state = state});
-  }
+void gated_delta(const GatedDeltaArgs& args, const PagedSequence& sequence, int64_t head) {
+  float* state = row_of<float>(args.state, sequence.slot) + head * args.state.stride[1];
+  if (sequence.starts()) std::fill_n(state, args.q.shape[2] * args.v.shape[2], 0.0f);
+  run_head({.args = args,
+            .first_row = sequence.first_row,
+            .num_rows = sequence.num_rows,
+            .head = head,
+            .key_head = (args.first_in_group + head) / args.group,
+            .state = state});
 }
 
 }  // namespace lockstep::kernels::cpu::HWY_NAMESPACE
@@ -164,13 +162,8 @@ void vector_causal_conv(const CausalConvArgs& args) {
   }
 }
 
-void vector_gated_delta(const GatedDeltaArgs& args) {
-  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
-    for (int64_t head = 0; head < args.out.shape[1]; ++head)
-      std::fill_n(row_of<float>(args.out, row) + head * args.out.stride[1], args.out.shape[2], 0.0f);
-  }
-  for (const PagedSequence& sequence : args.sequences)
-    if (sequence.num_rows > 0) HWY_DYNAMIC_DISPATCH(gated_delta)(args, sequence);
+void vector_gated_delta(const GatedDeltaArgs& args, const PagedSequence& sequence, int64_t head) {
+  if (sequence.num_rows > 0) HWY_DYNAMIC_DISPATCH(gated_delta)(args, sequence, head);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -6,27 +6,20 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// Query heads [begin, end) of a rank that share one key/value head, whose values begin at `column` of a
-// cached row.
-struct HeadGroup {
-  int64_t begin = 0, end = 0, column = 0;
-  int64_t size() const { return end - begin; }
-};
-
 // Some rows of a sequence and the heads of one group: query i is head i mod size of row i / size.
 class GroupRun {
  public:
-  GroupRun(const GqaArgs& args, const PagedSequence& sequence, const HeadGroup& heads, Range rows,
-           AttentionScratch& scratch)
+  GroupRun(const GqaArgs& args, const GqaPart& part, AttentionScratch& scratch)
       : args_(args),
-        sequence_(sequence),
-        heads_(heads),
-        rows_(rows),
-        first_position_(int64_t{sequence.context} - sequence.num_rows + rows.begin),
+        sequence_(args.sequences[static_cast<size_t>(part.sequence)]),
+        heads_(part.heads),
+        column_(part.column),
+        rows_(part.rows),
+        first_position_(int64_t{sequence_.context} - sequence_.num_rows + rows_.begin),
         head_dim_(args.q.shape[2]),
         scratch_(scratch),
-        q_(view_of(scratch.queries.data(), {rows.size() * heads.size(), head_dim_})),
-        out_(view_of(scratch.outs.data(), {rows.size() * heads.size(), head_dim_})) {}
+        q_(view_of(scratch.queries.data(), {rows_.size() * heads_.size(), head_dim_})),
+        out_(view_of(scratch.outs.data(), {rows_.size() * heads_.size(), head_dim_})) {}
 
   void run() {
     for_each_query([&](int64_t query, int64_t row, int64_t head) {
@@ -68,8 +61,8 @@ class GroupRun {
   void attend(Range tokens) {
     for (int64_t t = 0; t < tokens.size(); ++t) {
       const int64_t row = cache_row(sequence_, args_.page_size, tokens.begin + t);
-      copy_cached(args_.k, row, heads_.column, head_dim_, scratch_.keys.data() + t * head_dim_);
-      copy_cached(args_.v, row, heads_.column, head_dim_, scratch_.values.data() + t * head_dim_);
+      copy_cached(args_.k, row, column_, head_dim_, scratch_.keys.data() + t * head_dim_);
+      copy_cached(args_.v, row, column_, head_dim_, scratch_.values.data() + t * head_dim_);
     }
     // Rows before the block see none of it, nor do rows whose window begins behind it.
     const int64_t skip = std::max<int64_t>(0, tokens.begin - first_position_);
@@ -89,35 +82,39 @@ class GroupRun {
 
   const GqaArgs& args_;
   const PagedSequence& sequence_;
-  const HeadGroup& heads_;
+  const Range heads_;
+  const int64_t column_;
   const Range rows_;
   const int64_t first_position_, head_dim_;
   AttentionScratch& scratch_;
   const TensorView q_, out_;
 };
 
-void attend_group(const GqaArgs& args, const HeadGroup& heads, AttentionScratch& scratch) {
-  const int64_t row_block = std::max<int64_t>(1, kRowBlock / heads.size());
-  scratch.reserve(row_block * heads.size(), args.q.shape[2], args.q.shape[2]);
-  for (const PagedSequence& sequence : args.sequences) {
-    for (int64_t row = 0; row < sequence.num_rows; row += row_block) {
-      const Range rows{row, std::min<int64_t>(row + row_block, sequence.num_rows)};
-      GroupRun(args, sequence, heads, rows, scratch).run();
-    }
-  }
-}
-
 }  // namespace
 
-void vector_gqa(const GqaArgs& args, AttentionScratch& scratch) {
-  fill_zero(args.out);
+std::vector<GqaPart> parts_of(const GqaArgs& args) {
+  std::vector<GqaPart> parts;
   const int64_t heads = args.q.shape[1];
-  for (int64_t begin = 0, column = 0; begin < heads; column += args.q.shape[2]) {
-    const int64_t before = begin == 0 ? args.first_in_group : 0;  // heads of the group that another rank has
-    const HeadGroup group{begin, std::min(heads, begin + args.group - before), column};
-    attend_group(args, group, scratch);
-    begin = group.end;
+  for (int64_t sequence = 0; sequence < std::ssize(args.sequences); ++sequence) {
+    int64_t end = args.sequences[static_cast<size_t>(sequence)].num_rows;
+    while (end > 0) {  // later rows see more
+      const int64_t most_heads = std::min<int64_t>(heads, args.group);
+      const int64_t begin = std::max<int64_t>(0, end - std::max<int64_t>(1, kRowBlock / std::max<int64_t>(1, most_heads)));
+      for (int64_t head = 0, column = 0; head < heads; column += args.q.shape[2]) {
+        const int64_t before = head == 0 ? args.first_in_group : 0;  // heads of the group that another rank has
+        const int64_t behind = std::min(heads, head + args.group - before);
+        parts.push_back({.sequence = sequence, .heads = {head, behind}, .column = column, .rows = {begin, end}});
+        head = behind;
+      }
+      end = begin;
+    }
   }
+  return parts;
+}
+
+void vector_gqa(const GqaArgs& args, const GqaPart& part, AttentionScratch& scratch) {
+  scratch.reserve(part.rows.size() * part.heads.size(), args.q.shape[2], args.q.shape[2]);
+  GroupRun(args, part, scratch).run();
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -133,6 +133,27 @@ void sigmoid_mul(const SigmoidMulArgs& args) {
   }
 }
 
+// In the order of the choices, each a product and a sum that are rounded apart, as the reference has them.
+void pull_weighted(const PullWeightedArgs& args) {
+  const auto width = static_cast<size_t>(args.out.cols());
+  for (int64_t row = 0; row < args.out.rows(); ++row) {
+    float* sum = row_of<float>(args.out, row);
+    std::fill_n(sum, width, 0.0f);
+    for (int64_t k = 0; k < args.weight.cols(); ++k) {
+      const V weight = hn::Set(Floats(), row_of<float>(args.weight, row)[k]);
+      for (const PullWeightedArgs::Source& source : args.sources) {
+        const int32_t slot = row_of<int32_t>(source.slot_of, row)[k];
+        if (slot < 0) continue;
+        const float* y = row_of<float>(source.y, slot);
+        for_each_vector(width, [&](size_t i, size_t n) HWY_ATTR {
+          const V more = hn::Mul(weight, load_up_to(y + i, n));
+          store_up_to(hn::Add(load_up_to(sum + i, n), more), sum + i, n);
+        });
+      }
+    }
+  }
+}
+
 // The largest score. A NaN may be passed over here: it reaches the sum of the softmax in any case.
 float highest_of(const float* score, size_t count) {
   const Floats d;
@@ -199,6 +220,7 @@ HWY_EXPORT(add);
 HWY_EXPORT(silu);
 HWY_EXPORT(silu_mul);
 HWY_EXPORT(sigmoid_mul);
+HWY_EXPORT(pull_weighted);
 HWY_EXPORT(softmax_block);
 HWY_EXPORT(scale_add);
 HWY_EXPORT(divide);
@@ -226,6 +248,7 @@ void vector_add(const AddArgs& args) { HWY_DYNAMIC_DISPATCH(add)(args); }
 void vector_silu(const TensorView& x) { HWY_DYNAMIC_DISPATCH(silu)(x); }
 void vector_silu_mul(const SiluMulArgs& args) { HWY_DYNAMIC_DISPATCH(silu_mul)(args); }
 void vector_sigmoid_mul(const SigmoidMulArgs& args) { HWY_DYNAMIC_DISPATCH(sigmoid_mul)(args); }
+void vector_pull_weighted(const PullWeightedArgs& args) { HWY_DYNAMIC_DISPATCH(pull_weighted)(args); }
 float vector_softmax_block(float* score, int64_t count, float scale, SoftmaxState& state) {
   return HWY_DYNAMIC_DISPATCH(softmax_block)(score, count, scale, state);
 }

@@ -34,10 +34,12 @@ void vector_add(const AddArgs& args);
 void vector_silu_mul(const SiluMulArgs& args);
 void vector_silu(const TensorView& x);  // [rows, width] f32, in place
 void vector_sigmoid_mul(const SigmoidMulArgs& args);
+void vector_pull_weighted(const PullWeightedArgs& args);
 
 void vector_l2_norm(const L2NormArgs& args);
 void vector_causal_conv(const CausalConvArgs& args);
-void vector_gated_delta(const GatedDeltaArgs& args);
+// One sequence and value head.
+void vector_gated_delta(const GatedDeltaArgs& args, const PagedSequence& sequence, int64_t head);
 
 // One row and head of a softmax that goes over its tokens block by block.
 struct SoftmaxState {
