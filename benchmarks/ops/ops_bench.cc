@@ -6,7 +6,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
 #include <new>
 #include <string>
@@ -14,22 +13,10 @@
 #include <vector>
 
 #include "lockstep/base/hash.h"
-#include "lockstep/kernels/cpu/vector/targets.h"  // the roofs are measured with the instruction sets of the kernels
+#include "lockstep/kernels/cpu/roofs.h"
 #include "lockstep/kernels/kernels.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "benchmarks/ops/ops_bench.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include "benchmarks/ops/roofs-inl.h"
-
-#if HWY_ONCE
 namespace lockstep {
-
-HWY_EXPORT(read_all);
-HWY_EXPORT(multiply_add);
-
 namespace kernels {
 namespace {
 
@@ -39,34 +26,8 @@ constexpr int64_t kNumExperts = 256;
 constexpr int kPageSize = 64;
 constexpr size_t kPoolValues = size_t{128} << 20;  // bf16: 256 MB
 
-// Of the processor, as in the rates of Google Benchmark: another program on the machine must not lower the
-// roofs.
-double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
-
-struct Roofs {
-  double bytes_per_second = 0;
-  double flops_per_second = 0;
-};
-
-Roofs measure_roofs() {
-  Roofs roofs;
-  const std::vector<float> memory(kPoolValues / 2, 1.0f);
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    double start = processor_seconds();
-    benchmark::DoNotOptimize(HWY_DYNAMIC_DISPATCH(read_all)(memory.data(), memory.size()));
-    roofs.bytes_per_second =
-        std::max(roofs.bytes_per_second,
-                 static_cast<double>(memory.size() * sizeof(float)) / (processor_seconds() - start));
-    double flops = 0;
-    start = processor_seconds();
-    benchmark::DoNotOptimize(HWY_DYNAMIC_DISPATCH(multiply_add)(size_t{5} << 20, &flops));
-    roofs.flops_per_second = std::max(roofs.flops_per_second, flops / (processor_seconds() - start));
-  }
-  return roofs;
-}
-
-const Roofs& roofs() {
-  static const Roofs measured = measure_roofs();
+const CpuRoofs& roofs() {
+  static const CpuRoofs measured = measure_cpu_roofs({});
   return measured;
 }
 
@@ -78,14 +39,14 @@ struct Work {
 
 void report(benchmark::State& state, const Work& work) {
   const double predicted =
-      std::max(work.bytes / roofs().bytes_per_second, work.flops / roofs().flops_per_second);
+      std::max(work.bytes / roofs().read_bytes_per_second, work.flops / roofs().flops_per_second);
   using benchmark::Counter;
   state.counters["bytes"] = work.bytes;
   state.counters["flops"] = work.flops;
   state.counters["predicted_us"] = 1e6 * predicted;
   state.counters["of_roof"] = Counter(predicted, Counter::kIsIterationInvariantRate);
   state.counters["of_read"] =
-      Counter(work.bytes / roofs().bytes_per_second, Counter::kIsIterationInvariantRate);
+      Counter(work.bytes / roofs().read_bytes_per_second, Counter::kIsIterationInvariantRate);
   state.counters["of_fma"] =
       Counter(work.flops / roofs().flops_per_second, Counter::kIsIterationInvariantRate);
 }
@@ -401,7 +362,7 @@ BENCHMARK(cache_write_and_read)->Arg(1)->Arg(512);
 const bool kContextAdded = [] {
   WeightPool::get();  // filled before the first measurement
   benchmark::AddCustomContext("kernels", std::string(kernels().name()));
-  benchmark::AddCustomContext("read_gb_per_second", fmt::format("{:.1f}", roofs().bytes_per_second * 1e-9));
+  benchmark::AddCustomContext("read_gb_per_second", fmt::format("{:.1f}", roofs().read_bytes_per_second * 1e-9));
   benchmark::AddCustomContext("fma_gflop_per_second", fmt::format("{:.1f}", roofs().flops_per_second * 1e-9));
   return true;
 }();
@@ -409,4 +370,3 @@ const bool kContextAdded = [] {
 }  // namespace
 }  // namespace kernels
 }  // namespace lockstep
-#endif

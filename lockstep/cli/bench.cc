@@ -13,6 +13,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/report.h"
+#include "lockstep/runtime/step_floor.h"
 
 namespace lockstep::cli {
 namespace {
@@ -115,8 +116,8 @@ double median(std::vector<double> values) {
 
 // What is measured, once all of it is known to be possible.
 struct Measures {
-  std::vector<int> batches;
-  int context = 0, output = 0, prompt = 0, repeats = 1;
+  std::vector<int> batches, prompts;
+  int context = 0, output = 0, repeats = 1;
 };
 
 Result<Measures> measures_of(const BenchCommand& command, const runtime::PlannedEngine& planned) {
@@ -126,7 +127,9 @@ Result<Measures> measures_of(const BenchCommand& command, const runtime::Planned
   Measures measures{.batches = command.batches, .repeats = command.repeats};
   measures.context = command.context.value_or(std::min(512, length));
   measures.output = command.output.value_or(std::clamp(measures.context / 2, 3, 64));
-  measures.prompt = command.prompt.value_or(std::min(8192, length - 1));
+  measures.prompts = command.prompts;
+  if (measures.prompts.empty()) measures.prompts.push_back(std::min(8192, length - 1));
+  std::erase(measures.prompts, 0);
   if (measures.batches.empty()) {
     for (const int batch : {1, 16})
       if (batch < running) measures.batches.push_back(batch);
@@ -143,9 +146,10 @@ Result<Measures> measures_of(const BenchCommand& command, const runtime::Planned
   if (measures.output >= measures.context)
     return invalid_argument("--output", "--output {} leaves no prompt of --context {}", measures.output,
                             measures.context);
-  if (measures.prompt >= length)
-    return invalid_argument("--prompt-length", "--prompt-length {} leaves no token of the context length {}",
-                            measures.prompt, length);
+  for (const int prompt : measures.prompts)
+    if (prompt >= length)
+      return invalid_argument("--prompt-length",
+                              "--prompt-length {} leaves no token of the context length {}", prompt, length);
   return measures;
 }
 
@@ -165,14 +169,14 @@ Result<std::optional<double>> measure_decode(runtime::Engine& engine, const Meas
   return std::optional(median(rates));
 }
 
-Result<double> measure_prefill(runtime::Engine& engine, const Measures& measures) {
+Result<double> measure_prefill(runtime::Engine& engine, const Measures& measures, int prompt) {
   std::vector<double> rates;
   for (int repeat = 0; repeat <= measures.repeats; ++repeat) {
     const auto from = Clock::now();
     const auto times =
-        run_load(engine, {.prompt = measures.prompt, .seed = static_cast<uint64_t>(repeat + 7)});
+        run_load(engine, {.prompt = prompt, .seed = static_cast<uint64_t>(repeat + 7)});
     if (!times) return times.error();
-    if (repeat > 0) rates.push_back(measures.prompt / seconds_between(from, times->front().front()));
+    if (repeat > 0) rates.push_back(prompt / seconds_between(from, times->front().front()));
   }
   return median(rates);
 }
@@ -180,20 +184,34 @@ Result<double> measure_prefill(runtime::Engine& engine, const Measures& measures
 constexpr const char* kNeverAtOnce =
     "its requests never all decode at once: raise --output, --chunked-prefill-size or --max-total-tokens";
 
+// Behind a rate: the share of what the floor allows.
+std::string share_text(const Json& one) {
+  if (!one.contains("share_of_floor")) return "";
+  return fmt::format("; {:5.1f} % of {:.1f}: {:.2f} GB, {:.1f} GFLOP", 100 * one["share_of_floor"].get<double>(),
+                     one["floor_tokens_per_second"].get<double>(), one["needs_bytes"].get<double>() * 1e-9,
+                     one["needs_flops"].get<double>() * 1e-9);
+}
+
 void print(OutputFormat format, const Json& result) {
   if (format == OutputFormat::kJson) {
     fmt::print("{}\n", to_text(result));
     return;
   }
+  if (result.contains("roofs"))
+    fmt::print("{} threads read {:.1f} GB/s and do {:.0f} GFLOP/s in float32\n",
+               result["roofs"]["threads"].get<int>(), result["roofs"]["read_gb_per_second"].get<double>(),
+               result["roofs"]["gflop_per_second"].get<double>());
   for (const Json& one : result["decode"]) {
     const Json& rate = one["tokens_per_second"];
-    fmt::print("decode, batch {:4}, context {}: {}\n", one["batch"].get<int>(), result["context"].get<int>(),
+    fmt::print("decode, batch {:4}, context {}: {}{}\n", one["batch"].get<int>(), result["context"].get<int>(),
                rate.is_null() ? fmt::format("not measured: {}", kNeverAtOnce)
-                              : fmt::format("{:9.1f} tokens/s", rate.get<double>()));
+                              : fmt::format("{:9.1f} tokens/s", rate.get<double>()),
+               share_text(one));
   }
-  if (result.contains("prefill"))
-    fmt::print("prefill, prompt {}:           {:9.1f} tokens/s\n", result["prefill"]["prompt"].get<int>(),
-               result["prefill"]["tokens_per_second"].get<double>());
+  for (const Json& one : result["prefill"])
+    fmt::print("prefill, prompt {:5}:           {:9.1f} tokens/s{}\n", one["prompt"].get<int>(),
+               one["tokens_per_second"].get<double>(), share_text(one));
+  fmt::print("ready after {:.2f} s\n", result["start_seconds"].get<double>());
 }
 
 Status choose_model(const BenchCommand& command, runtime::EngineConfig& config) {
@@ -208,8 +226,21 @@ Status choose_model(const BenchCommand& command, runtime::EngineConfig& config) 
   return Done{};
 }
 
-Result<Json> measure(runtime::Engine& engine, const Measures& measures) {
-  Json result = {{"context", measures.context}, {"decode", Json::array()}};
+// tokens: of a step.
+void add_floor(Json& one, const runtime::StepNeeds& needs, double tokens,
+               const std::optional<runtime::MachineRoofs>& roofs) {
+  if (!roofs) return;
+  const double floor = tokens / runtime::floor_seconds(needs, *roofs);
+  one["needs_bytes"] = needs.bytes;
+  one["needs_flops"] = needs.flops;
+  one["floor_tokens_per_second"] = floor;
+  if (!one["tokens_per_second"].is_null())
+    one["share_of_floor"] = one["tokens_per_second"].get<double>() / floor;
+}
+
+Result<Json> measure(runtime::Engine& engine, const Measures& measures, const planning::ModelShape& shape,
+                     const std::optional<runtime::MachineRoofs>& roofs) {
+  Json result = {{"context", measures.context}, {"decode", Json::array()}, {"prefill", Json::array()}};
   for (const int batch : measures.batches) {
     const auto rate = measure_decode(engine, measures, batch);
     if (!rate) return rate.error();
@@ -219,12 +250,17 @@ Result<Json> measure(runtime::Engine& engine, const Measures& measures) {
     } else {
       one["not_measured"] = kNeverAtOnce;
     }
+    // Halfway through its output a sequence has so many tokens.
+    add_floor(one, decode_needs(shape, batch, measures.context - measures.output / 2), batch, roofs);
     result["decode"].push_back(std::move(one));
   }
-  if (measures.prompt == 0) return result;
-  const auto rate = measure_prefill(engine, measures);
-  if (!rate) return rate.error();
-  result["prefill"] = {{"prompt", measures.prompt}, {"tokens_per_second", *rate}};
+  for (const int prompt : measures.prompts) {
+    const auto rate = measure_prefill(engine, measures, prompt);
+    if (!rate) return rate.error();
+    Json one = {{"prompt", prompt}, {"tokens_per_second", *rate}};
+    add_floor(one, prompt_needs(shape, prompt), prompt, roofs);
+    result["prefill"].push_back(std::move(one));
+  }
   return result;
 }
 
@@ -249,11 +285,19 @@ int run(const BenchCommand& command) {
         "random weights lie over each other in 64 MB on the CPU: its caches may hold more of them than of "
         "real "
         "weights, and what is measured is then too fast");
+  const auto roofs = runtime::measure_roofs(config, *planned);
+  const auto from = Clock::now();
   auto engine = runtime::start_engine(config, progress_lines());
   if (!engine) return report(engine.error());
-  auto result = measure(**engine, *measures);
+  const double start_seconds = seconds_between(from, Clock::now());
+  auto result = measure(**engine, *measures, planned->shape, roofs);
   if (!result) return report(result.error());
   (*result)["model"] = (*engine)->model().name;
+  (*result)["start_seconds"] = start_seconds;
+  if (roofs)
+    (*result)["roofs"] = {{"threads", roofs->threads},
+                          {"read_gb_per_second", roofs->read_bytes_per_second * 1e-9},
+                          {"gflop_per_second", roofs->flops_per_second * 1e-9}};
   (*result)["device"] = on_gpu ? "cuda" : "cpu";
   print(command.format, *result);
   return kOk;

@@ -396,8 +396,9 @@ struct CommandLine {
         ->check(CLI::Range(4, 1 << 24));
     sub.add_option("--output", values.output, "Tokens that a request decodes; default: 64")
         ->check(CLI::Range(3, 1 << 20));
-    sub.add_option("--prompt-length", values.prompt,
-                   "Tokens of the prompt whose prefill is timed; 0: none; default: 8192, or what fits")
+    sub.add_option("--prompt-length", values.prompts,
+                   "Tokens of the prompts whose prefill is timed: 512,2048,…; 0: none; default: 8192, or what fits")
+        ->delimiter(',')
         ->check(CLI::Range(0, 1 << 24));
     sub.add_option("--repeats", values.repeats, "Measurements of each, of which the median counts")
         ->capture_default_str()

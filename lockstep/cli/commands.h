@@ -101,7 +101,7 @@ struct BenchCommand {
   std::vector<int> batches;    // none: 1, 16 and as many requests as may run at once
   std::optional<int> context;  // tokens of a request at its end; none: 512, or the context length
   std::optional<int> output;   // those of them that are decoded; none: 64, or half of the context
-  std::optional<int> prompt;   // tokens of the prompt whose prefill is timed; 0: no prefill; none: 8192, or
+  std::vector<int> prompts;    // tokens of the prompts whose prefill is timed; 0: no prefill; none: 8192, or
                                // what the context length leaves
   int repeats = 3;             // the median counts
   OutputFormat format = OutputFormat::kText;

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 
-SMALL = "--context 24 --output 8 --prompt-length 40 --repeats 1 --max-total-tokens 2048".split()
+SMALL = "--context 24 --output 8 --prompt-length 40,9 --repeats 1 --max-total-tokens 2048".split()
 SMALL_CACHE = "--context 24 --output 8 --prompt-length 0 --repeats 1 --max-total-tokens 24".split()
 REFUSED = {  # flags: what the error names
     "--batch 9 --max-running-requests 8": "--batch 9",
@@ -40,7 +40,10 @@ def main():
     result = json.loads(done.stdout) if done.returncode == 0 else {"decode": []}
     check("batches", [one["batch"] for one in result["decode"]] == [1, 5], done)
     check("decode rates", all(one["tokens_per_second"] > 0 for one in result["decode"]), done)
-    check("prefill", result.get("prefill", {}).get("prompt") == 40 and result["prefill"]["tokens_per_second"] > 0, done)
+    check("prefill", [one["prompt"] for one in result.get("prefill", [])] == [40, 9], done)
+    check("prefill rates", all(one["tokens_per_second"] > 0 for one in result["prefill"]), done)
+    check("roofs", result.get("roofs", {}).get("read_gb_per_second", 0) > 0 and result["roofs"]["gflop_per_second"] > 0, done)
+    check("shares", all(0 < one["share_of_floor"] < 1 for one in result["decode"] + result["prefill"]), done)
     check("who", result.get("model") == "qwen3-moe" and result.get("device") == "cpu", done)
 
     # Without --batch: as many as may run at once, and no more.

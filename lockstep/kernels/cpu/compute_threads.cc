@@ -51,16 +51,21 @@ void ComputeThreads::wait_while(const std::atomic<uint32_t>& value, uint32_t old
 void ComputeThreads::run(const Job& job) {
   job_ = job;
   next_.store(0, std::memory_order_relaxed);
-  num_running_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
+  gate_.store(0, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   take_items(0);
-  for (;;) {
-    const uint32_t running = num_running_.load(std::memory_order_acquire);
-    if (running == 0) break;
-    wait_while(num_running_, running);
-  }
+  uint32_t gate = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
+  for (; gate != kClosed; gate = gate_.load(std::memory_order_acquire)) wait_while(gate_, gate);
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+bool ComputeThreads::join() {
+  uint32_t gate = gate_.load(std::memory_order_acquire);
+  while ((gate & kClosed) == 0) {
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) return true;
+  }
+  return false;
 }
 
 void ComputeThreads::take_items(int thread) {
@@ -80,10 +85,11 @@ void ComputeThreads::take_items(int thread) {
 void ComputeThreads::loop(int thread) {
   for (uint32_t seen = 0;;) {
     wait_while(generation_, seen);
-    ++seen;  // jobs come one at a time, and the next one only when this thread is done with the last
+    seen = generation_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_relaxed)) return;
+    if (!join()) continue;
     take_items(thread);
-    if (num_running_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_running_.notify_one();
+    if (gate_.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) gate_.notify_one();
   }
 }
 

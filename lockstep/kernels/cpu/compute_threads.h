@@ -50,14 +50,17 @@ class ComputeThreads {
   void take_items(int thread);
   void loop(int thread);
   void stop();
+  // False when the job is over for those who have not begun: nobody waits for a thread that has no core.
+  bool join();
   // Until `value` is no longer `old`.
   void wait_while(const std::atomic<uint32_t>& value, uint32_t old) const;
 
+  static constexpr uint32_t kClosed = uint32_t{1} << 31;
   const int spins_;
-  Job job_;  // written while nobody runs
+  Job job_;  // written while the gate is closed and nobody is in
   alignas(64) std::atomic<int64_t> next_ = 0;
   alignas(64) std::atomic<uint32_t> generation_ = 0;
-  alignas(64) std::atomic<uint32_t> num_running_ = 0;
+  alignas(64) std::atomic<uint32_t> gate_ = kClosed;  // how many threads are in the job, and whether more may join
   std::atomic<bool> stopping_ = false;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // the first; guarded by failure_mutex_ while a job runs

@@ -10,42 +10,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lockstep/kernels/cpu/vector/codes-inl.h"
 #include "lockstep/kernels/cpu/vector/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu::HWY_NAMESPACE {
-
-using Words = hn::RebindToUnsigned<Floats>;
-using Ints = hn::RebindToSigned<Floats>;
-using W = hn::Vec<Words>;
-
-// Each lane one byte of E4M3. Exponent and mantissa moved to their places in a float make a number that is
-// too small by 2^120, subnormal ones included.
-HWY_INLINE V numbers_of_e4m3(W bytes) {
-  const Floats f;
-  const Words u;
-  const W magnitude = hn::And(bytes, hn::Set(u, 0x7f));
-  const V value = hn::Mul(hn::BitCast(f, hn::ShiftLeft<20>(magnitude)), hn::Set(f, 0x1p120f));
-  const W sign = hn::ShiftLeft<24>(hn::And(bytes, hn::Set(u, 0x80)));
-  const auto is_nan = hn::RebindMask(f, hn::Eq(magnitude, hn::Set(u, 0x7f)));
-  return hn::IfThenElse(is_nan, hn::BitCast(f, hn::Set(u, 0x7fc00000)), hn::Or(value, hn::BitCast(f, sign)));
-}
-
-// Each lane a code of E2M1: 0 and 1 are 0 and 0.5, from 2 on the code's bits are a float's.
-HWY_INLINE V numbers_of_e2m1(W codes) {
-  const Floats f;
-  const Words u;
-  const W magnitude = hn::And(codes, hn::Set(u, 7));
-  const V small = hn::Mul(hn::ConvertTo(f, hn::BitCast(Ints(), magnitude)), hn::Set(f, 0.5f));
-  const V large = hn::BitCast(f, hn::Add(hn::ShiftLeft<22>(magnitude), hn::Set(u, 126u << 23)));
-  const auto is_small = hn::RebindMask(f, hn::Lt(magnitude, hn::Set(u, 2)));
-  const W sign = hn::ShiftLeft<28>(hn::And(codes, hn::Set(u, 8)));
-  return hn::Or(hn::IfThenElse(is_small, small, large), hn::BitCast(f, sign));
-}
-
-HWY_INLINE W load_bytes(const uint8_t* p) {
-  return hn::PromoteTo(Words(), hn::LoadU(hn::Rebind<uint8_t, Floats>(), p));
-}
 
 // Zero point and factor of a run of columns.
 struct Run {
@@ -86,8 +55,6 @@ HWY_INLINE void decode_nibbles(const uint8_t* row, int64_t begin, int64_t count,
   for (; i < count; ++i) out[i] = one(begin + i);
 }
 
-HWY_INLINE V to_floats(W numbers) { return hn::ConvertTo(Floats(), hn::BitCast(Ints(), numbers)); }
-
 // A run of columns of two or one bytes each, from `col` of the stored matrix on.
 void decode_run(QuantScheme::Element element, const uint8_t* row, int64_t col, int64_t count, const Run& run,
                 float* out) {
@@ -100,11 +67,8 @@ void decode_run(QuantScheme::Element element, const uint8_t* row, int64_t col, i
       return decode_bytes(row + col, count, run, out,
                           [](const uint8_t* p) HWY_ATTR { return to_floats(load_bytes(p)); });
     case kI8:
-      return decode_bytes(row + col, count, run, out, [](const uint8_t* p) HWY_ATTR {
-        // The sign bit of the byte moves to the sign bit of the word and comes back as all upper bits.
-        const auto high = hn::BitCast(Ints(), hn::ShiftLeft<24>(load_bytes(p)));
-        return hn::ConvertTo(Floats(), hn::ShiftRight<24>(high));
-      });
+      return decode_bytes(row + col, count, run, out,
+                          [](const uint8_t* p) HWY_ATTR { return load_signed_bytes(p); });
     case kF16:
       for (int64_t i = 0; i < count; ++i) {
         const uint8_t* at = row + 2 * (col + i);

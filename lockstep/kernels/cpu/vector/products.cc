@@ -12,24 +12,13 @@
 #include <hwy/highway.h>
 
 #include "lockstep/kernels/cpu/vector/lanes-inl.h"
+#include "lockstep/kernels/cpu/vector/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu::HWY_NAMESPACE {
 
-constexpr size_t kMaxRows = 6;   // rows of a tile
 constexpr size_t kFewRows = 24;  // up to here, reading the weights takes most of the time
-// Outputs of a tile by its rows: as many as the registers hold beside the operands (32 on AVX-512 and Arm,
-// else 16).
-constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
-constexpr size_t outs_of_tile(size_t rows) {
-  if (rows == 1) return 8;
-  if (kManyRegisters) return rows == 2 ? 8 : 4;
-  return rows <= 3 ? 4 : 2;
-}
 
-// The inner dimension is cut after each kInnerBlock values, the sum of each piece reduced to one float and
-// the pieces added in order. For every number of rows: it is part of what the result means.
-constexpr size_t kInnerBlock = 1024;
 // Weights that stay in cache while all rows pass: 128 KB.
 template <class W>
 constexpr size_t kOutBlock = (size_t{128} << 10) / (kInnerBlock * sizeof(W));
@@ -78,22 +67,7 @@ HWY_INLINE void linear_tile(const float* HWY_RESTRICT x, size_t x_stride, const 
   for (; k + kLanes <= inner; k += kLanes) step(k, [](const auto* p) HWY_ATTR { return load(p); });
   if (k < inner) step(k, [&](const auto* p) HWY_ATTR { return load_part(p, inner - k); });
 
-  const V zero = hn::Zero(Floats());
-  for (size_t r = 0; r < kRows; ++r) {
-    for (size_t o = 0; o < kOuts; o += 4) {
-      float* to = out + r * out_stride + o;
-      const auto sums =
-          sums_of_lanes(acc[r][o], o + 1 < kOuts ? acc[r][o + 1] : zero, o + 2 < kOuts ? acc[r][o + 2] : zero,
-                        o + 3 < kOuts ? acc[r][o + 3] : zero);
-      if constexpr (kOuts % 4 == 0) {
-        add_four(sums, to);
-      } else {
-        float each[4];
-        store_four(sums, each);
-        for (size_t i = 0; i < kOuts; ++i) to[i] += each[i];
-      }
-    }
-  }
+  for (size_t r = 0; r < kRows; ++r) add_sums<kOuts>(acc[r], out + r * out_stride);
 }
 
 // All outputs of [0, outs) for kRows rows and one piece of the inner dimension.
@@ -107,25 +81,6 @@ void linear_strip(const float* x, size_t x_stride, const W* w, size_t w_stride, 
   }
   for (; o < outs; ++o)
     linear_tile<kRows, 1>(x, x_stride, w + o * w_stride, w_stride, inner, out + o, out_stride);
-}
-
-// Calls body with the number of rows as a constant.
-template <class Body>
-HWY_INLINE void with_row_count(size_t rows, Body&& body) {
-  switch (rows) {
-    case 1:
-      return body(std::integral_constant<size_t, 1>());
-    case 2:
-      return body(std::integral_constant<size_t, 2>());
-    case 3:
-      return body(std::integral_constant<size_t, 3>());
-    case 4:
-      return body(std::integral_constant<size_t, 4>());
-    case 5:
-      return body(std::integral_constant<size_t, 5>());
-    default:
-      return body(std::integral_constant<size_t, kMaxRows>());
-  }
 }
 
 // Cuts rows into as few tiles as hold them, of sizes that differ by at most one.
@@ -298,7 +253,7 @@ HWY_EXPORT(matmul_coded);
 void vector_linear(const LinearArgs& args) { HWY_DYNAMIC_DISPATCH(linear)(args); }
 void vector_matmul(const MatmulArgs& args, ChainFrom start) { HWY_DYNAMIC_DISPATCH(matmul)(args, start); }
 void vector_linear_coded(const LinearArgs& args, std::vector<float>& decoded) {
-  HWY_DYNAMIC_DISPATCH(linear_coded)(args, decoded);
+  if (!vector_linear_in_registers(args)) HWY_DYNAMIC_DISPATCH(linear_coded)(args, decoded);
 }
 void vector_matmul_coded(const MatmulArgs& args, std::vector<float>& decoded) {
   HWY_DYNAMIC_DISPATCH(matmul_coded)(args, decoded);

@@ -23,10 +23,12 @@ void vector_matmul(const MatmulArgs& args, ChainFrom start);
 
 // decode_row() of codes: the same bits.
 void vector_decode_row(const WeightView& weight, int64_t row, int64_t begin, int64_t count, float* out);
-// The same products on codes. A block at a time is decoded into `decoded` and stays in cache while all rows
-// pass: weights are read from memory once, as small as they are stored, and the bits are those of the product
-// with the decoded numbers.
+// The same products on codes: weights are read from memory once, as small as they are stored, and the bits
+// are those of the product with the decoded numbers. For few rows numbers are made in registers, where they
+// are multiplied; for many a block at a time is decoded into `decoded` and stays in cache while rows pass.
 void vector_linear_coded(const LinearArgs& args, std::vector<float>& decoded);
+// The first of the two ways; false where a weight's blocks do not lie so that it can be taken.
+bool vector_linear_in_registers(const LinearArgs& args);
 void vector_matmul_coded(const MatmulArgs& args, std::vector<float>& decoded);
 
 void vector_rms_norm(RmsNormArgs& args);
