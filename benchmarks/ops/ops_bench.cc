@@ -362,7 +362,8 @@ BENCHMARK(cache_write_and_read)->Arg(1)->Arg(512);
 const bool kContextAdded = [] {
   WeightPool::get();  // filled before the first measurement
   benchmark::AddCustomContext("kernels", std::string(kernels().name()));
-  benchmark::AddCustomContext("read_gb_per_second", fmt::format("{:.1f}", roofs().read_bytes_per_second * 1e-9));
+  benchmark::AddCustomContext("read_gb_per_second",
+                              fmt::format("{:.1f}", roofs().read_bytes_per_second * 1e-9));
   benchmark::AddCustomContext("fma_gflop_per_second", fmt::format("{:.1f}", roofs().flops_per_second * 1e-9));
   return true;
 }();

@@ -173,8 +173,7 @@ Result<double> measure_prefill(runtime::Engine& engine, const Measures& measures
   std::vector<double> rates;
   for (int repeat = 0; repeat <= measures.repeats; ++repeat) {
     const auto from = Clock::now();
-    const auto times =
-        run_load(engine, {.prompt = prompt, .seed = static_cast<uint64_t>(repeat + 7)});
+    const auto times = run_load(engine, {.prompt = prompt, .seed = static_cast<uint64_t>(repeat + 7)});
     if (!times) return times.error();
     if (repeat > 0) rates.push_back(prompt / seconds_between(from, times->front().front()));
   }
@@ -187,9 +186,9 @@ constexpr const char* kNeverAtOnce =
 // Behind a rate: the share of what the floor allows.
 std::string share_text(const Json& one) {
   if (!one.contains("share_of_floor")) return "";
-  return fmt::format("; {:5.1f} % of {:.1f}: {:.2f} GB, {:.1f} GFLOP", 100 * one["share_of_floor"].get<double>(),
-                     one["floor_tokens_per_second"].get<double>(), one["needs_bytes"].get<double>() * 1e-9,
-                     one["needs_flops"].get<double>() * 1e-9);
+  return fmt::format("; {:5.1f} % of {:.1f}: {:.2f} GB, {:.1f} GFLOP",
+                     100 * one["share_of_floor"].get<double>(), one["floor_tokens_per_second"].get<double>(),
+                     one["needs_bytes"].get<double>() * 1e-9, one["needs_flops"].get<double>() * 1e-9);
 }
 
 void print(OutputFormat format, const Json& result) {
@@ -203,7 +202,8 @@ void print(OutputFormat format, const Json& result) {
                result["roofs"]["gflop_per_second"].get<double>());
   for (const Json& one : result["decode"]) {
     const Json& rate = one["tokens_per_second"];
-    fmt::print("decode, batch {:4}, context {}: {}{}\n", one["batch"].get<int>(), result["context"].get<int>(),
+    fmt::print("decode, batch {:4}, context {}: {}{}\n", one["batch"].get<int>(),
+               result["context"].get<int>(),
                rate.is_null() ? fmt::format("not measured: {}", kNeverAtOnce)
                               : fmt::format("{:9.1f} tokens/s", rate.get<double>()),
                share_text(one));
@@ -251,14 +251,14 @@ Result<Json> measure(runtime::Engine& engine, const Measures& measures, const pl
       one["not_measured"] = kNeverAtOnce;
     }
     // Halfway through its output a sequence has so many tokens.
-    add_floor(one, decode_needs(shape, batch, measures.context - measures.output / 2), batch, roofs);
+    add_floor(one, runtime::decode_needs(shape, batch, measures.context - measures.output / 2), batch, roofs);
     result["decode"].push_back(std::move(one));
   }
   for (const int prompt : measures.prompts) {
     const auto rate = measure_prefill(engine, measures, prompt);
     if (!rate) return rate.error();
     Json one = {{"prompt", prompt}, {"tokens_per_second", *rate}};
-    add_floor(one, prompt_needs(shape, prompt), prompt, roofs);
+    add_floor(one, runtime::prompt_needs(shape, prompt), prompt, roofs);
     result["prefill"].push_back(std::move(one));
   }
   return result;

@@ -179,6 +179,10 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
                  "Threads that compute each rank's ops on the CPU; default: its share of the cores")
       ->check(CLI::Range(1, runtime::kMostCpuThreads))
       ->group(kCapacity);
+  app.add_option(
+         "--instruction-set", config.instruction_set,
+         "What the CPU's kernels use: avx512, avx2, sse4, neon or portable; default: the widest there is")
+      ->group(kCapacity);
   app.add_flag_function(
          "--disable-cuda-graph", [&config](int64_t) { config.steps = runtime::Steps::kLaunched; },
          "Launch every kernel of every step, also where a recorded step could be replayed")
@@ -396,8 +400,9 @@ struct CommandLine {
         ->check(CLI::Range(4, 1 << 24));
     sub.add_option("--output", values.output, "Tokens that a request decodes; default: 64")
         ->check(CLI::Range(3, 1 << 20));
-    sub.add_option("--prompt-length", values.prompts,
-                   "Tokens of the prompts whose prefill is timed: 512,2048,…; 0: none; default: 8192, or what fits")
+    sub.add_option(
+           "--prompt-length", values.prompts,
+           "Tokens of the prompts whose prefill is timed: 512,2048,…; 0: none; default: 8192, or what fits")
         ->delimiter(',')
         ->check(CLI::Range(0, 1 << 24));
     sub.add_option("--repeats", values.repeats, "Measurements of each, of which the median counts")

@@ -42,6 +42,11 @@ struct DeviceChoice {
   Steps steps = Steps::kRecorded;
   CpuThreads cpu;  // of each rank, where ranks compute on the host
 };
+// What the CPU's kernels of this process are compiled for, the widest that the machine has unless one is
+// asked for: "avx512", "avx2", "sse4", "neon" or "portable". To be called before kernels are made; the error
+// lists what the machine can run.
+Status use_instruction_set(std::string_view name);
+
 // The kernels of one rank. Ranks take the devices in turn; several may share one. Fatal where device_facts()
 // gives an error.
 std::unique_ptr<Kernels> make_kernels(const DeviceChoice& choice, int rank);

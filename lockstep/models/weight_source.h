@@ -39,6 +39,7 @@ struct WeightSource {
     kInspect,  // check every tensor of the file, touch none; the model that comes out cannot run
   } purpose = Purpose::kRun;
   std::optional<QuantFormat> encode_as;  // plain weights become this while they are read (--quantization)
+  int threads = 1;                       // that work on it together
   std::atomic<uint64_t>* bytes_read = nullptr;     // counts up meanwhile
   std::vector<std::string>* left_aside = nullptr;  // out, to inspect: what is known and not run, for people
   std::vector<WeightUse>* uses = nullptr;          // out: what the model reads

@@ -132,7 +132,9 @@ WeightReader::WeightReader(const WeightSource& source, QuantConfig quantization,
       uses_(source.uses),
       left_aside_(source.left_aside),
       quantization_(std::move(quantization)),
-      placed_(std::make_shared<PlacedWeights>(memory)) {}
+      placed_(std::make_shared<PlacedWeights>(memory)),
+      threads_(std::make_unique<kernels::cpu::ComputeThreads>(source.threads,
+                                                              kernels::cpu::ComputeThreads::Wait::kSleep)) {}
 
 void WeightReader::report(const std::string& problem) {
   if (reported_.insert(problem).second) problems_.push_back(problem);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/split.h"
+#include "lockstep/kernels/cpu/compute_threads.h"
 #include "lockstep/models/placed_weights.h"
 #include "lockstep/models/quantization/quant_config.h"
 #include "lockstep/models/weight_source.h"
@@ -111,6 +112,7 @@ class WeightReader {
   std::optional<QuantFormat> encode_as() const { return encode_as_; }
   bool inspects() const { return purpose_ == WeightSource::Purpose::kInspect; }
   void count_read(uint64_t bytes);
+  kernels::cpu::ComputeThreads& threads() { return *threads_; }
 
  private:
   TensorView take_plain(const std::string& name, std::vector<int64_t> shape);
@@ -129,6 +131,7 @@ class WeightReader {
   const QuantConfig quantization_;
   const std::shared_ptr<PlacedWeights> placed_;
   const std::shared_ptr<WeightMemory> memory_ = std::make_shared<WeightMemory>();
+  const std::unique_ptr<kernels::cpu::ComputeThreads> threads_;
   std::vector<std::string> problems_;
   std::set<std::string> reported_;
   std::set<std::string> read_;    // to inspect: every tensor that was asked for

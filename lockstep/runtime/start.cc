@@ -138,6 +138,9 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   auto described = describe_engine(config);
   if (!described) return described.error();
   if (!described->device) return described->device.error();
+  if (!config.instruction_set.empty())
+    if (const Status status = kernels::use_instruction_set(config.instruction_set); !status)
+      return status.error();
   PlannedEngine& planned = described->planned;
   say(fmt::format("planned {} ranks in {} replicas, plan {:016x}", planned.plans.grid.num_ranks(),
                   planned.plans.grid.num_replicas(), planning::hash_of(planned.plans)));

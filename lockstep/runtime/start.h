@@ -38,7 +38,8 @@ struct EngineConfig {
   std::optional<int> max_mamba_cache_size;
   std::optional<QuantFormat> quantization;  // --quantization: of plain weights, while they are read
   Device device = Device::kCpu;             // --device
-  std::optional<int> threads;               // --threads, of each rank on the CPU; none: its share of the cores
+  std::optional<int> threads;   // --threads, of each rank on the CPU; none: its share of the cores
+  std::string instruction_set;  // --instruction-set, of the CPU; empty: the widest
   ProductInputs product_inputs = ProductInputs::kRounded;  // --product-inputs, of a GPU
   Steps steps = Steps::kRecorded;                          // --disable-cuda-graph: kLaunched
   enum class Weights : uint8_t { kCheckpoint, kRandom } weights = Weights::kCheckpoint;  // --dummy-weights

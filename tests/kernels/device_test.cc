@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/implementations.h"
+
 namespace lockstep::kernels {
 namespace {
 
@@ -30,6 +32,22 @@ TEST(Device, TheHostHasOneMemoryAndTakesAnyRanks) {
   ASSERT_EQ(facts->memory_bytes.size(), 1u);
   EXPECT_GT(facts->memory_bytes[0], 1e8);
   EXPECT_TRUE(check_ranks(Device::kCpu, 64).ok());
+}
+
+TEST(InstructionSet, OneThatTheMachineHasAndNoOther) {
+  ASSERT_TRUE(use_instruction_set("portable"));
+  EXPECT_EQ(make_cpu_kernels()->name(), "portable");
+  const Status refused = use_instruction_set("avx1024");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("avx1024"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("portable"), std::string::npos);
+  for (const Implementation& implementation : implementations()) {
+    if (implementation.target == 0) continue;
+    ASSERT_TRUE(use_instruction_set(implementation.name));
+    EXPECT_EQ(make_cpu_kernels()->name(), implementation.name);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
 }
 
 }  // namespace

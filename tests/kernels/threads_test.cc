@@ -98,7 +98,8 @@ class ThreadsTest : public KernelsTest {
 TEST_P(ThreadsTest, Products) {
   for (const int64_t rows : {0, 1, 5, 97, 200})
     for (const int64_t outs : {1, 17, 300}) {
-      Matrix x = Matrix::drawn(1, rows, 130), w = Matrix::drawn(2, outs, 130), bias = Matrix::drawn(3, 1, outs);
+      Matrix x = Matrix::drawn(1, rows, 130), w = Matrix::drawn(2, outs, 130),
+             bias = Matrix::drawn(3, 1, outs);
       const TensorView bias_vector = view_of(&bias.at(0, 0), {outs});
       expect_same_bits(fmt::format("linear {} x {}", rows, outs), [&](Kernels& kernels) {
         Matrix out(rows, outs);
@@ -116,8 +117,8 @@ TEST_P(ThreadsTest, Products) {
 
 TEST_P(ThreadsTest, Experts) {
   const std::vector<int32_t> starts = {0, 0, 3, 110, 111};
-  Matrix x = Matrix::drawn(1, 111, 70), gate = Matrix::drawn(2, 4 * 50, 70), up = Matrix::drawn(3, 4 * 50, 70),
-         down = Matrix::drawn(4, 4 * 70, 50);
+  Matrix x = Matrix::drawn(1, 111, 70), gate = Matrix::drawn(2, 4 * 50, 70),
+         up = Matrix::drawn(3, 4 * 50, 70), down = Matrix::drawn(4, 4 * 70, 50);
   std::vector<WeightView> gates, ups, downs;
   for (int64_t expert = 0; expert < 4; ++expert) {
     gates.push_back(gate.view().row_range(50 * expert, 50));
@@ -194,6 +195,87 @@ TEST_P(ThreadsTest, WayToExpertsAndBack) {
         {.sources = from, .expert_start = view_of(start.data(), {kExperts + 1}), .out = slots.view()});
     const std::vector<PullWeightedArgs::Source> back = {{.y = slots.view(), .slot_of = slot_of}};
     kernels.pull_weighted({.sources = back, .weight = weight.view(), .out = out.view()});
+    return out;
+  });
+}
+
+TEST_P(ThreadsTest, AttentionOverPages) {
+  // Three sequences with a row of padding between: a prompt, a prompt's second piece, and a decode step.
+  constexpr int64_t kHeads = 6, kHeadDim = 16, kPages = 40;
+  constexpr int kPageSize = 4;
+  std::vector<int32_t> pages(kPages);
+  std::iota(pages.rbegin(), pages.rend(), 0);
+  const std::span<const int32_t> all = pages;
+  const std::vector<PagedSequence> sequences = {
+      {.page_table = all.subspan(0, 15), .first_row = 0, .num_rows = 60, .context = 60},
+      {.page_table = all.subspan(15, 12), .first_row = 61, .num_rows = 20, .context = 45},
+      {.page_table = all.subspan(27, 13), .first_row = 81, .num_rows = 1, .context = 50}};
+  Matrix q = Matrix::drawn(1, 82, kHeads * kHeadDim), k = Matrix::drawn(2, 82, 2 * kHeadDim);
+  expect_same_bits("gqa", [&](Kernels& kernels) {
+    Matrix keys = Matrix::drawn(3, kPages * kPageSize, 2 * kHeadDim), out(82, kHeads * kHeadDim);
+    kernels.cache_write(
+        {.x = k.view(), .sequences = sequences, .page_size = kPageSize, .cache = keys.view()});
+    kernels.gqa({.q = q.cube(kHeads),
+                 .sequences = sequences,
+                 .page_size = kPageSize,
+                 .k = keys.view(),
+                 .v = keys.view(),
+                 .group = 3,
+                 .scale = 0.25f,
+                 .out = out.cube(kHeads)});
+    return out;
+  });
+  constexpr int64_t kLatent = 24;
+  Matrix latents = Matrix::drawn(4, kPages * kPageSize, kLatent + 8), absorbed = Matrix::drawn(5, 82, 6 * 32);
+  expect_same_bits("mla_absorbed", [&](Kernels& kernels) {
+    Matrix out(82, kHeads * kLatent);
+    kernels.mla_absorbed({.q = absorbed.cube(kHeads),
+                          .sequences = sequences,
+                          .page_size = kPageSize,
+                          .cache = latents.view(),
+                          .latent = kLatent,
+                          .scale = 0.2f,
+                          .out = out.cube(kHeads)});
+    return out;
+  });
+  Matrix kv = Matrix::drawn(6, 82, kHeads * 20), k_rope = Matrix::drawn(7, 82, 8);
+  Matrix expanded = Matrix::drawn(8, 70, kHeads * 20);
+  expect_same_bits("mla_expanded", [&](Kernels& kernels) {
+    Matrix out(70, kHeads * 8);
+    kernels.mla_expanded({.q = expanded.cube(kHeads),
+                          .kv = kv.cube(kHeads),
+                          .k_rope = k_rope.view(),
+                          .nope = 12,
+                          .scale = 0.2f,
+                          .out = out.cube(kHeads)});
+    return out;
+  });
+}
+
+TEST_P(ThreadsTest, GatedDelta) {
+  constexpr int64_t kHeads = 4, kKeyDim = 8, kValueDim = 24;
+  const std::vector<PagedSequence> sequences = {{.first_row = 0, .num_rows = 9, .context = 9, .slot = 1},
+                                                {.first_row = 10, .num_rows = 1, .context = 5, .slot = 0}};
+  Matrix q = Matrix::drawn(1, 11, 2 * kKeyDim), k = Matrix::drawn(2, 11, 2 * kKeyDim);
+  Matrix v = Matrix::drawn(3, 11, kHeads * kValueDim), gates(11, kHeads);
+  for (int64_t row = 0; row < 11; ++row)
+    for (int64_t head = 0; head < kHeads; ++head)
+      gates.at(row, head) = 0.5f + 0.03f * static_cast<float>(row);
+  expect_same_bits("gated_delta", [&](Kernels& kernels) {
+    Matrix states = Matrix::drawn(4, 2, kHeads * kKeyDim * kValueDim), out(11, kHeads * kValueDim);
+    TensorView state = states.view();
+    state.num_dims = 4;
+    state.shape = {2, kHeads, kKeyDim, kValueDim};
+    state.stride = {kHeads * kKeyDim * kValueDim, kKeyDim * kValueDim, kValueDim, 1};
+    kernels.gated_delta({.q = q.cube(2),
+                         .k = k.cube(2),
+                         .v = v.cube(kHeads),
+                         .decay = gates.view(),
+                         .beta = gates.view(),
+                         .sequences = sequences,
+                         .group = 2,
+                         .state = state,
+                         .out = out.cube(kHeads)});
     return out;
   });
 }

@@ -8,8 +8,8 @@ namespace {
 
 using Ffn = planning::ModelShape::Ffn;
 
-// One layer of attention and experts, one dense: 100 attention weights each, hidden 10, 4 experts of width 5 of
-// which a row takes 2, a dense width of 20, a vocabulary of 30.
+// One layer of attention and experts, one dense: 100 attention weights each, hidden 10, 4 experts of width 5
+// of which a row takes 2, a dense width of 20, a vocabulary of 30.
 planning::ModelShape small_shape() {
   planning::ModelShape shape;
   shape.hidden = 10;
@@ -27,7 +27,8 @@ planning::ModelShape small_shape() {
 }
 
 TEST(StepFloor, OneRowReadsItsOwnExperts) {
-  // 2·100 attention, 600 dense, 2·150 of experts a byte each; router 40 and head 300 two bytes each; 7 tokens.
+  // 2·100 attention, 600 dense, 2·150 of experts a byte each; router 40 and head 300 two bytes each; 7
+  // tokens.
   const StepNeeds needs = decode_needs(small_shape(), 1, 7);
   EXPECT_DOUBLE_EQ(needs.bytes, 200 + 600 + 300 + 80 + 600 + 7 * 8 * 2);
   EXPECT_DOUBLE_EQ(needs.flops, 2 * (200 + 600 + 300 + 40 + 300));

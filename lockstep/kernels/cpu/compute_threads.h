@@ -1,7 +1,7 @@
 #pragma once
-// The threads that compute one rank's ops: the rank's own and some beside it, which live as long as the rank's
-// kernels. They share out items that do not depend on each other; who takes which is left to chance, so an
-// item's result must not depend on it. Passed as an argument, one object a rank.
+// The threads that compute one rank's ops: the rank's own and some beside it, which live as long as the
+// rank's kernels. They share out items that do not depend on each other; who takes which is left to chance,
+// so an item's result must not depend on it. Passed as an argument, one object a rank.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -60,7 +60,8 @@ class ComputeThreads {
   Job job_;  // written while the gate is closed and nobody is in
   alignas(64) std::atomic<int64_t> next_ = 0;
   alignas(64) std::atomic<uint32_t> generation_ = 0;
-  alignas(64) std::atomic<uint32_t> gate_ = kClosed;  // how many threads are in the job, and whether more may join
+  alignas(64) std::atomic<uint32_t> gate_ =
+      kClosed;  // how many threads are in the job, and whether more may join
   std::atomic<bool> stopping_ = false;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // the first; guarded by failure_mutex_ while a job runs

@@ -57,6 +57,7 @@ Status Rank::load(std::atomic<uint64_t>& bytes_read) {
   models::Shards shards = shards_of(parts_.plans->grid, parts_.stages, rank_);
   shards.memory = &kernels_->memory();
   models::WeightSource source(*parts_.checkpoint);
+  source.threads = parts_.options.device.cpu.count;
   source.bytes_read = &bytes_read;
   source.encode_as = parts_.options.quantization;
   auto model = parts_.description->load(source, shards);

@@ -50,8 +50,7 @@ void rms_norm(RmsNormArgs& args) {
         args.first_non_finite_row = row;
       }
       const double scale = 1.0 / std::sqrt(mean_square + static_cast<double>(args.eps));
-      for (int64_t i = 0; i < hidden; ++i)
-        out[i] = static_cast<float>(to_float(weight[i]) * (x[i] * scale));
+      for (int64_t i = 0; i < hidden; ++i) out[i] = static_cast<float>(to_float(weight[i]) * (x[i] * scale));
     }
   });
 }
@@ -81,7 +80,9 @@ class ReferenceKernels final : public Kernels {
   void gated_delta(const GatedDeltaArgs& args) override { cpu::reference_gated_delta(args); }
   void copy_rows(const CopyRowsArgs& args) override { cpu::copy_rows(args); }
   void sum_rows(const SumRowsArgs& args) override { cpu::sum_rows(args); }
-  void sum_add_norm(SumAddNormArgs& args) override { cpu::sum_add_norm(args, {.add = kernels::add, .rms_norm = kernels::rms_norm}); }
+  void sum_add_norm(SumAddNormArgs& args) override {
+    cpu::sum_add_norm(args, {.add = kernels::add, .rms_norm = kernels::rms_norm});
+  }
   void place_slots(const PlaceSlotsArgs& args) override { cpu::place_slots(args); }
   void pull_weighted(const PullWeightedArgs& args) override { cpu::pull_weighted(args); }
 

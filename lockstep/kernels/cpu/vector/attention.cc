@@ -112,7 +112,8 @@ std::vector<MlaAbsorbedPart> parts_of(const MlaAbsorbedArgs& args, int num_threa
   return parts;
 }
 
-void vector_mla_absorbed(const MlaAbsorbedArgs& args, const MlaAbsorbedPart& part, AttentionScratch& scratch) {
+void vector_mla_absorbed(const MlaAbsorbedArgs& args, const MlaAbsorbedPart& part,
+                         AttentionScratch& scratch) {
   const PagedSequence& sequence = args.sequences[static_cast<size_t>(part.sequence)];
   fill_zero(args.out, {sequence.first_row, sequence.first_row + sequence.num_rows}, part.heads);
   scratch.reserve(part.heads.size(), args.q.shape[2], args.latent);
@@ -130,7 +131,8 @@ std::vector<MlaExpandedPart> parts_of(const MlaExpandedArgs& args) {
   return parts;
 }
 
-void vector_mla_expanded(const MlaExpandedArgs& args, const MlaExpandedPart& part, AttentionScratch& scratch) {
+void vector_mla_expanded(const MlaExpandedArgs& args, const MlaExpandedPart& part,
+                         AttentionScratch& scratch) {
   fill_zero(args.out, part.rows, {part.head, part.head + 1});
   scratch.reserve(kRowBlock, args.q.shape[2], args.out.shape[2]);
   attend_rows(args, part.head, part.rows.begin, part.rows.size(), scratch);

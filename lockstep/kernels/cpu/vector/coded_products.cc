@@ -48,7 +48,7 @@ HWY_INLINE V numbers_at(const uint8_t* row, int64_t col) {
     static_assert(kElement == Element::kE2M1);
     const W codes = load_half_bytes(row + col / 2);
     if constexpr (kLanes == 16) {
-      alignas(64) static constexpr float kNumbers[16] = {0,  0.5f,  1,  1.5f,  2,  3,  4,  6,
+      alignas(64) static constexpr float kNumbers[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                          -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
       return hn::TableLookupLanes(hn::Load(Floats(), kNumbers),
                                   hn::IndicesFromVec(Floats(), hn::BitCast(Ints(), codes)));
@@ -135,7 +135,8 @@ class Piece {
     }
   }
 
-  // Codes of the next tile of outputs, as far ahead as this one reads; beyond the end a prefetch does nothing.
+  // Codes of the next tile of outputs, as far ahead as this one reads; beyond the end a prefetch does
+  // nothing.
   HWY_INLINE void prefetch_next(const uint8_t* codes, size_t outs, int64_t k) const {
     const auto place = reinterpret_cast<uintptr_t>(codes) +
                        static_cast<uintptr_t>(static_cast<int64_t>(outs) * w_.row_bytes +
@@ -171,8 +172,7 @@ void linear_rows(const LinearArgs& args) {
   for (int64_t o = 0; o < outs;) {
     const bool is_whole = o + static_cast<int64_t>(kOuts) <= outs;
     for (int64_t k = 0; k < args.w.num_cols; k += static_cast<int64_t>(kInnerBlock)) {
-      const Piece<kElement> piece(args, k,
-                                  std::min(static_cast<int64_t>(kInnerBlock), args.w.num_cols - k));
+      const Piece<kElement> piece(args, k, std::min(static_cast<int64_t>(kInnerBlock), args.w.num_cols - k));
       if (is_whole) {
         piece.template tile<kRows, kOuts>(o);
       } else {
@@ -187,14 +187,14 @@ template <Element kElement>
 void linear_of(const LinearArgs& args) {
   for (int64_t row = 0; row < args.out.shape[0]; ++row)
     std::fill_n(row_of<float>(args.out, row), args.out.shape[1], 0.0f);
-  with_row_count(static_cast<size_t>(args.x.shape[0]), [&](auto rows) HWY_ATTR {
-    linear_rows<kElement, decltype(rows)::value>(args);
-  });
+  with_row_count(static_cast<size_t>(args.x.shape[0]),
+                 [&](auto rows) HWY_ATTR { linear_rows<kElement, decltype(rows)::value>(args); });
 }
 
 bool linear_in_registers(const LinearArgs& args) {
   const int64_t rows = args.x.shape[0];
-  if (rows == 0 || rows > static_cast<int64_t>(kMostRows) || args.w.empty() || !blocks_fit(args.w)) return false;
+  if (rows == 0 || rows > static_cast<int64_t>(kMostRows) || args.w.empty() || !blocks_fit(args.w))
+    return false;
   switch (args.w.scheme.element) {
     case Element::kI8:
       linear_of<Element::kI8>(args);

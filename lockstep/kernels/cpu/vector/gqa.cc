@@ -99,11 +99,14 @@ std::vector<GqaPart> parts_of(const GqaArgs& args) {
     int64_t end = args.sequences[static_cast<size_t>(sequence)].num_rows;
     while (end > 0) {  // later rows see more
       const int64_t most_heads = std::min<int64_t>(heads, args.group);
-      const int64_t begin = std::max<int64_t>(0, end - std::max<int64_t>(1, kRowBlock / std::max<int64_t>(1, most_heads)));
+      const int64_t begin =
+          std::max<int64_t>(0, end - std::max<int64_t>(1, kRowBlock / std::max<int64_t>(1, most_heads)));
       for (int64_t head = 0, column = 0; head < heads; column += args.q.shape[2]) {
-        const int64_t before = head == 0 ? args.first_in_group : 0;  // heads of the group that another rank has
+        const int64_t before =
+            head == 0 ? args.first_in_group : 0;  // heads of the group that another rank has
         const int64_t behind = std::min(heads, head + args.group - before);
-        parts.push_back({.sequence = sequence, .heads = {head, behind}, .column = column, .rows = {begin, end}});
+        parts.push_back(
+            {.sequence = sequence, .heads = {head, behind}, .column = column, .rows = {begin, end}});
         head = behind;
       }
       end = begin;

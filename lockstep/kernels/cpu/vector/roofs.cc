@@ -31,7 +31,8 @@ float read_all(const float* values, size_t count) {
   for (size_t i = 0; i < count; i += 4 * kLanes) {
     for (size_t v = 0; v < 4; ++v) {
       const float* at = values + i + v * kLanes;
-      __builtin_prefetch(reinterpret_cast<const float*>(reinterpret_cast<uintptr_t>(at) + sizeof(float) * kAhead));
+      __builtin_prefetch(
+          reinterpret_cast<const float*>(reinterpret_cast<uintptr_t>(at) + sizeof(float) * kAhead));
       sums[v] = hn::Add(sums[v], load(at));
     }
   }
@@ -113,8 +114,8 @@ CpuRoofs measure_cpu_roofs(const CpuThreads& choice) {
     results[static_cast<size_t>(item)] = HWY_DYNAMIC_DISPATCH(multiply_add)(kSteps);
   });
   return {.read_bytes_per_second = static_cast<double>(kReadBytes) / read,
-          .flops_per_second = choice.count * static_cast<double>(kSteps) *
-                              HWY_DYNAMIC_DISPATCH(flops_of_step)() / multiply};
+          .flops_per_second =
+              choice.count * static_cast<double>(kSteps) * HWY_DYNAMIC_DISPATCH(flops_of_step)() / multiply};
 }
 
 }  // namespace lockstep::kernels

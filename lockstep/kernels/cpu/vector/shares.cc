@@ -5,10 +5,10 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-constexpr int64_t kRowsOfTile = 96;          // with 4 KB a row they stay in the second cache
-constexpr int64_t kMostOuts = 64;            // 128 KB of bf16 at 1024 inputs
-constexpr int64_t kOutStep = 16;             // outputs of a cache line
-constexpr int64_t kTileProducts = 1 << 18;   // some ten microseconds of work
+constexpr int64_t kRowsOfTile = 96;         // with 4 KB a row they stay in the second cache
+constexpr int64_t kTileWeights = 1 << 16;   // 128 KB of bf16
+constexpr int64_t kOutStep = 16;            // outputs of a cache line
+constexpr int64_t kTileProducts = 1 << 18;  // some ten microseconds of work
 constexpr int64_t kWorthSharing = 1 << 15;  // products below which a thread is done before others wake up
 
 int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -74,7 +74,8 @@ ProductCut cut_product(int64_t rows, int64_t outs, int64_t inner, int num_thread
   const int64_t rows_each = (rows + cut.row_tiles - 1) / cut.row_tiles;
   const int64_t filling = rounded_up(kTileProducts / std::max<int64_t>(1, rows_each * inner), kOutStep);
   const int64_t a_thread = rounded_up((outs + num_threads - 1) / num_threads, kOutStep);
-  cut.outs_each = std::min(std::clamp(filling, kOutStep, kMostOuts), a_thread);
+  const int64_t most = rounded_up(kTileWeights / std::max<int64_t>(1, inner), kOutStep);
+  cut.outs_each = std::min({std::max(filling, kOutStep), std::max(most, kOutStep), a_thread});
   cut.out_tiles = std::max<int64_t>(1, (outs + cut.outs_each - 1) / cut.outs_each);
   return cut;
 }

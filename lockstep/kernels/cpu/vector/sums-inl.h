@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu::HWY_NAMESPACE {
 
-constexpr size_t kMaxRows = 6;   // rows of a tile
+constexpr size_t kMaxRows = 6;  // rows of a tile
 // Outputs of a tile by its rows: as many as the registers hold beside the operands (32 on AVX-512 and Arm,
 // else 16).
 constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
@@ -53,8 +53,8 @@ template <size_t kOuts>
 HWY_INLINE void add_sums(const V (&acc)[kOuts], float* to) {
   const V zero = hn::Zero(Floats());
   for (size_t o = 0; o < kOuts; o += 4, to += 4) {
-    const auto sums = sums_of_lanes(acc[o], o + 1 < kOuts ? acc[o + 1] : zero, o + 2 < kOuts ? acc[o + 2] : zero,
-                                    o + 3 < kOuts ? acc[o + 3] : zero);
+    const auto sums = sums_of_lanes(acc[o], o + 1 < kOuts ? acc[o + 1] : zero,
+                                    o + 2 < kOuts ? acc[o + 2] : zero, o + 3 < kOuts ? acc[o + 3] : zero);
     if constexpr (kOuts % 4 == 0) {
       add_four(sums, to);
     } else {

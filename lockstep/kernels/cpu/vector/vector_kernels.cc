@@ -22,7 +22,6 @@ class VectorKernels final : public Kernels {
   std::string_view name() const override { return cpu::vector_target(); }
 
   void cache_read(const CacheReadArgs& args) override { cpu::cache_read(args); }
-  void cache_write(const CacheWriteArgs& args) override { cpu::cache_write(args); }
   void delta_gates(const DeltaGatesArgs& args) override { cpu::delta_gates(args); }
   void copy_rows(const CopyRowsArgs& args) override { cpu::copy_rows(args); }
   void sum_rows(const SumRowsArgs& args) override { cpu::sum_rows(args); }
@@ -36,14 +35,28 @@ class VectorKernels final : public Kernels {
                   .out = part(args.out, rows)});
     });
   }
+  void cache_write(const CacheWriteArgs& args) override {
+    cpu::check(args);
+    for (const PagedSequence& sequence : args.sequences)
+      over_rows(crew_, sequence.num_rows, 4 * args.x.cols(), [&](Range rows, ThreadScratch&) {
+        PagedSequence some = sequence;
+        some.first_row += static_cast<int32_t>(rows.begin);
+        some.num_rows = static_cast<int32_t>(rows.size());
+        some.context -= sequence.num_rows - static_cast<int32_t>(rows.end);
+        cpu::cache_write({.x = args.x,
+                          .sequences = std::span(&some, 1),
+                          .page_size = args.page_size,
+                          .cache = args.cache});
+      });
+  }
   void rope(const RopeArgs& args) override {
     cpu::check(args);
     over_rows(crew_, std::ssize(args.positions), int64_t{args.num_heads} * args.dim,
               [&](Range rows, ThreadScratch&) {
                 RopeArgs some = args;
                 some.x = part(args.x, rows);
-                some.positions = args.positions.subspan(static_cast<size_t>(rows.begin),
-                                                        static_cast<size_t>(rows.size()));
+                some.positions =
+                    args.positions.subspan(static_cast<size_t>(rows.begin), static_cast<size_t>(rows.size()));
                 cpu::rope(some);
               });
   }
@@ -111,26 +124,22 @@ class VectorKernels final : public Kernels {
     cpu::check(args);
     cpu::choose_slots(args);
     for (const PlaceSlotsArgs::Source& source : args.sources)
-      over_rows(
-          crew_, source.x.rows(), source.slot_of.cols() * args.out.cols(),
-          [&](Range rows, ThreadScratch&) { cpu::copy_to_slots(source, rows, args.out); });
+      over_rows(crew_, source.x.rows(), source.slot_of.cols() * args.out.cols(),
+                [&](Range rows, ThreadScratch&) { cpu::copy_to_slots(source, rows, args.out); });
   }
   void pull_weighted(const PullWeightedArgs& args) override {
     cpu::check(args);
-    over_rows(crew_, args.out.rows(), args.weight.cols() * args.out.cols(),
-              [&](Range rows, ThreadScratch&) {
-                std::vector<PullWeightedArgs::Source> sources(args.sources.begin(), args.sources.end());
-                for (PullWeightedArgs::Source& source : sources) source.slot_of = part(source.slot_of, rows);
-                cpu::vector_pull_weighted({.sources = sources,
-                                           .weight = part(args.weight, rows),
-                                           .out = part(args.out, rows)});
-              });
+    over_rows(crew_, args.out.rows(), args.weight.cols() * args.out.cols(), [&](Range rows, ThreadScratch&) {
+      std::vector<PullWeightedArgs::Source> sources(args.sources.begin(), args.sources.end());
+      for (PullWeightedArgs::Source& source : sources) source.slot_of = part(source.slot_of, rows);
+      cpu::vector_pull_weighted(
+          {.sources = sources, .weight = part(args.weight, rows), .out = part(args.out, rows)});
+    });
   }
 
   void linear(const LinearArgs& args) override {
     cpu::check(args);
-    const auto cut =
-        cpu::cut_product(args.x.rows(), args.w.num_rows, args.w.num_cols, crew_.threads.size());
+    const auto cut = cpu::cut_product(args.x.rows(), args.w.num_rows, args.w.num_cols, crew_.threads.size());
     crew_.for_each(cut.count(), [&](int64_t tile, ThreadScratch& scratch) {
       cpu::run_linear(args, cut.rows(tile), cut.outs(tile), scratch);
     });
