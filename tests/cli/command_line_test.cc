@@ -52,6 +52,16 @@ TEST(CommandLine, ScoreReadsIdsSeparatedByCommas) {
   EXPECT_EQ(score.greedy, 4);
 }
 
+TEST(CommandLine, ThreadsAndInstructionSetOfTheCpu) {
+  const auto parsed = parse("score -m m --ids 1 --threads 3 --instruction-set avx2");
+  const auto& score = std::get<ScoreCommand>(*parsed.command);
+  EXPECT_EQ(score.engine.threads, 3);
+  EXPECT_EQ(score.engine.instruction_set, "avx2");
+  EXPECT_EQ(parse("score -m m --ids 1 --threads 0").exit_code, kRefused);
+  const auto several = parse("bench -m m --prompt-length 512,2048");
+  EXPECT_EQ(std::get<BenchCommand>(*several.command).prompts, (std::vector<int>{512, 2048}));
+}
+
 TEST(CommandLine, GenerateTakesExactlyOneSource) {
   EXPECT_TRUE(parse("generate -m m --prompt x").command.has_value());
   EXPECT_EQ(parse("generate -m m").exit_code, kRefused);

@@ -74,7 +74,7 @@ class ThreadsTest : public KernelsTest {
  protected:
   template <class Op>
   void expect_same_bits(const std::string& what, Op&& op) {
-    if (is_reference()) GTEST_SKIP() << "has one thread";
+    if (is_reference()) return;  // has one thread
     SCOPED_TRACE(what);
     const Matrix alone = run(1, op);
     for (const int count : {2, 3, 7}) {
