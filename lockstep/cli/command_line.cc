@@ -4,12 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "lockstep/cli/endpoint_flags.h"
 #include "lockstep/cli/foreign_flags.h"
 #include "lockstep/serving/reasoning/reasoning_splitter.h"
+#include "lockstep/serving/request_log.h"
 #include "lockstep/serving/tool_parsing/tool_parser.h"
 
 namespace lockstep::cli {
@@ -18,6 +20,7 @@ namespace {
 constexpr const char* kParallel = "Parallelism";
 constexpr const char* kCapacity = "Capacity";
 constexpr const char* kSampling = "Sampling";
+constexpr const char* kFaults = "Faults";
 
 // CLI11's own range lets NaN through.
 CLI::Validator seconds_from(double least) {
@@ -203,6 +206,38 @@ void add_engine_flags(CLI::App& app, runtime::EngineConfig& config, ModelFlag mo
       ->group(kCapacity);
 }
 
+void add_trace_flags(CLI::App& app, runtime::EngineConfig& config) {
+  app.add_option(
+      "--trace", config.trace_file,
+      "Write the first steps to this file, for Perfetto or chrome://tracing: phases of the engine, "
+      "and on every rank each stage and each step of an edge");
+  app.add_option("--trace-steps", config.trace_steps, "How many steps --trace writes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+}
+
+void add_fault_flags(CLI::App& app, runtime::FaultPolicy& faults) {
+  app.add_option_function<double>(
+         "--step-timeout,--watchdog-timeout",
+         [&faults](double given) {
+           faults.step_timeout = std::chrono::milliseconds(static_cast<int64_t>(given * 1000));
+         },
+         "A step that takes longer fails the engine, which then starts again")
+      ->default_str("300")
+      ->check(seconds_from(0.01))
+      ->group(kFaults);
+  app.add_option("--max-engine-restarts", faults.max_restarts,
+                 "How often a failed engine is started again within ten minutes; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000))
+      ->group(kFaults);
+  app.add_option("--max-request-failures", faults.max_request_failures,
+                 "A request that was running in so many failures of the engine is refused; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000))
+      ->group(kFaults);
+}
+
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--max-tokens,-n", flags.max_tokens, "Tokens to generate at most")
       ->capture_default_str()
@@ -250,7 +285,7 @@ struct Subcommand {
 
 struct CommandLine {
   CLI::App app{"Lockstep serves mixture-of-experts models on many ranks that cannot disagree.", "lockstep"};
-  std::string log_level = "info";
+  std::string log_level = "info", log_format = "text";
   Subcommand<ServeCommand> serve;
   Subcommand<GenerateCommand> generate;
   Subcommand<ScoreCommand> score;
@@ -269,6 +304,9 @@ struct CommandLine {
     app.add_option("--log-level", log_level, "debug, info, warning, error or off")
         ->capture_default_str()
         ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
+    app.add_option("--log-format", log_format, "text, or json: one object a line, for programs")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"text", "json"}));
     app.fallthrough();
     app.get_formatter()->column_width(36);
     app.footer(
@@ -329,6 +367,11 @@ struct CommandLine {
                    "How replies write tool calls; auto: seen from the tokenizer and the template")
         ->capture_default_str()
         ->check(one_of(serving::tool_parsing::format_names()));
+    sub.add_flag_function(
+        "--log-requests", [&values](int64_t) { values.request_log = serving::RequestLog::kAll; },
+        "A line of the log for every request, with its id, status and time");
+    add_fault_flags(sub, values.engine.faults);
+    add_trace_flags(sub, values.engine);
     sub.add_option("--drain-seconds", values.drain_seconds,
                    "After SIGTERM running requests may go on for so long")
         ->capture_default_str()
@@ -348,6 +391,7 @@ struct CommandLine {
     source->require_option(1);
     add_sampling_flags(sub, values.sampling);
     add_thinking(sub, values.thinking);
+    add_trace_flags(sub, values.engine);
     add_json(sub, values.format);
   }
 
@@ -543,7 +587,10 @@ Parsed parse_command_line(int argc, const char* const* argv) {
     const int code = line.app.exit(end);
     return {.command = std::nullopt, .exit_code = code == 0 ? kOk : kRefused};
   }
-  return {.command = line.chosen(), .exit_code = kOk, .log_level = log_level_of(line.log_level)};
+  return {.command = line.chosen(),
+          .exit_code = kOk,
+          .log_level = log_level_of(line.log_level),
+          .log_format = line.log_format == "json" ? LogFormat::kJson : LogFormat::kText};
 }
 
 }  // namespace lockstep::cli

@@ -11,6 +11,7 @@
 #include "lockstep/planning/suggest.h"
 #include "lockstep/runtime/quantize.h"
 #include "lockstep/runtime/start.h"
+#include "lockstep/serving/request_log.h"
 
 namespace lockstep::cli {
 
@@ -43,6 +44,7 @@ struct ServeCommand {
   int max_connections = 4096;
   std::string reasoning_parser = "auto", tool_call_parser = "auto";
   double drain_seconds = 30;
+  serving::RequestLog request_log = serving::RequestLog::kFailures;
 };
 
 struct GenerateCommand {

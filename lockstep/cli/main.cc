@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   const lockstep::cli::Parsed parsed = lockstep::cli::parse_command_line(argc, argv);
   if (!parsed.command) return parsed.exit_code;
   lockstep::set_log_level(parsed.log_level);
+  lockstep::set_log_format(parsed.log_format);
   try {
     return std::visit([](const auto& command) { return lockstep::cli::run(command); }, *parsed.command);
   } catch (const std::exception& failure) {

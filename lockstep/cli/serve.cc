@@ -1,6 +1,8 @@
 // lockstep serve: the engine behind the HTTP API until SIGINT or SIGTERM, which drain.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -48,6 +50,20 @@ std::string address_of(const std::string& host, int port) {
                                              : fmt::format("http://[{}]:{}", host, port);
 }
 
+// The step that runs may take a while; nothing is said to have stopped before it has.
+int ended(std::unique_ptr<runtime::Engine> engine, const runtime::Health& health) {
+  constexpr double kLastStepSeconds = 10;
+  if (health.step_seconds > 0) log_info("waiting up to {} s for the step that runs", kLastStepSeconds);
+  const bool all_came_back = engine->stop(kLastStepSeconds);
+  if (!all_came_back) log_error("a rank has not come back from its step and is left behind");
+  log_info("stopped");
+  const bool failed = health.state == runtime::Health::State::kFailed || !all_came_back;
+  if (failed && !health.reason.empty())
+    fmt::print(stderr, "lockstep: the engine had failed: {}\n", health.reason);
+  if (!all_came_back) std::_Exit(kFailed);  // its thread may still use what exit() would free
+  return failed ? kFailed : kOk;
+}
+
 }  // namespace
 
 int run(const ServeCommand& command) {
@@ -67,9 +83,11 @@ int run(const ServeCommand& command) {
       .max_body_bytes = command.max_body_bytes,
       .max_header_bytes = command.max_header_bytes,
       .max_connections = command.max_connections,
+      .request_log = command.request_log,
       .drain_timeout = std::chrono::seconds(static_cast<int64_t>(std::ceil(command.drain_seconds)))};
   auto address = serving::ReservedAddress::bind(options);  // before the weights are read: they take long
   if (!address) return report(address.error());
+  if (const Status open = address->answer_starting(); !open) return report(open.error());
   runtime::EngineConfig config = command.engine;
   config.num_valid_tokens = chat_model->tokenizer().size();
   auto engine = runtime::start_engine(config, progress_lines());
@@ -92,10 +110,8 @@ int run(const ServeCommand& command) {
   watcher.join();
   // A failed engine leaves the server answering /health with the reason until it is told to stop.
   const runtime::Health health = (*engine)->health();
-  log_info("stopped");
-  if (health.serving) return kOk;
-  fmt::print(stderr, "lockstep: the engine had failed: {}\n", health.reason);
-  return kFailed;
+  (*server).reset();  // whoever is still there has had its time; what the engine has of them is cancelled
+  return ended(std::move(*engine), health);
 }
 
 }  // namespace lockstep::cli

@@ -36,10 +36,14 @@ Boundary::Boundary(const Parts& parts)
   for (const planning::Regime regime : planning::kRegimes) {
     const planning::Plan* plan = &parts.plans.of(regime);
     auto& names = names_[plan];
-    for (const planning::Edge& edge : plan->edges)
+    auto& stages = stages_[plan];
+    stages.push_back("computes " + planning::to_text(plan->edges.front().from));
+    for (const planning::Edge& edge : plan->edges) {
+      stages.push_back("computes " + planning::to_text(edge.to));
       for (const Step& step : edge.steps)
         names.push_back(fmt::format("{} on the edge {} -> {}", name_of(step.kind),
                                     planning::to_text(edge.from), planning::to_text(edge.to)));
+    }
   }
 }
 
@@ -59,6 +63,7 @@ void Boundary::begin(const planning::StepPlan& step_plan) {
   hidden_ = residual_ = {};
   non_finite_.clear();
   refresh_valid();
+  note_stage();
 }
 
 std::span<const int32_t> Boundary::counts() const {
@@ -119,6 +124,7 @@ Rows Boundary::enter(planning::StageRef stage, TensorView given, const NormWeigh
   LOCKSTEP_CHECK_EQ(hidden_.rows(), num_rows());
   const Layout& gives = edge_ < plan_->edges.size() ? plan_->edges[edge_].given : edge.needed;
   refresh_own(gives);
+  note_stage();
   return {hidden_, valid_, own_, given_rows(gives)};
 }
 
@@ -170,12 +176,21 @@ TensorView Boundary::enter_sampler(TensorView logits_columns, int64_t vocab) {
     layout_ = step.after;
   }
   ++edge_;
+  note_stage();
   LOCKSTEP_CHECK_EQ(hidden_.cols(), vocab);
   return hidden_;
 }
 
-Tag Boundary::tag_of(const Step& step) const {
-  return {step_plan_->step, step.id, names_.at(plan_)[step.id]};
+void Boundary::note(const std::string& what) {
+  if (doing_.load(std::memory_order_relaxed) == &what) return;
+  doing_.store(&what, std::memory_order_relaxed);
+  if (parts_.marks != nullptr) parts_.marks->push_back({&what, std::chrono::steady_clock::now()});
+}
+
+Tag Boundary::tag_of(const Step& step) {
+  const std::string& name = names_.at(plan_)[step.id];
+  note(name);
+  return {step_plan_->step, step.id, name};
 }
 
 TensorView Boundary::fresh(Value value, int64_t rows, int64_t cols) {
@@ -191,6 +206,7 @@ void Boundary::copy_rows(const TensorView& from, std::span<const RowPiece> piece
 }
 
 void Boundary::run_step(const Step& step) {
+  note(names_.at(plan_)[step.id]);
   switch (step.kind) {
     case StepKind::kAllReduce:
       all_reduce(step);
@@ -351,6 +367,7 @@ bool Boundary::adds_then_norms(const planning::Edge& edge, size_t at) {
 }
 
 void Boundary::add_and_norm(const Step& add, const Step& norm) {
+  note(names_.at(plan_)[add.id]);
   const TensorView addend = hidden_, out = fresh(Value::kHidden, residual_.rows(), residual_.cols());
   kernels::SumAddNormArgs args{
       .addends = {&addend, 1}, .residual = residual_, .weight = norm_.weight, .eps = norm_.eps, .out = out};
@@ -445,6 +462,7 @@ ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t 
                                 .max_rows = most,
                                 .out = dispatched_.get()},
                                step.over, tag_of(step));
+  note_stage();
   return {dispatched_->rows, dispatched_->expert_start};
 }
 
@@ -470,6 +488,7 @@ TensorView Boundary::combine(TensorView y, const Routing& routing, TensorView sh
     parts_.communicator.combine(args, step.over, tag_of(step));
     if (shared.data != nullptr) parts_.kernels.add({.x = out, .y = shared});
   }
+  note_stage();
   done_steps_ = 1;
   return out;
 }

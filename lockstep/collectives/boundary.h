@@ -7,6 +7,8 @@
 // computes, and goes on; around experts it calls dispatch() and combine(). A call out of the plan's order is
 // Fatal.
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,6 +57,12 @@ struct NonFinite {
   int32_t first_row = 0, last_row = 0;
 };
 
+// What a rank began when; it did so until the next one.
+struct Mark {
+  const std::string* what = nullptr;  // as long as the boundary
+  std::chrono::steady_clock::time_point begin;
+};
+
 class Boundary {
  public:
   struct Parts {
@@ -63,6 +71,7 @@ class Boundary {
     int hidden = 0;  // features of a row
     Communicator& communicator;
     kernels::Kernels& kernels;
+    std::vector<Mark>* marks = nullptr;  // everything that the rank does is appended; none: nothing is kept
   };
   explicit Boundary(const Parts& parts);
   ~Boundary();
@@ -86,6 +95,11 @@ class Boundary {
                       int64_t num_local_experts);
   // `shared`: what the rank adds to the rows that it holds, [rows as entered, hidden]; empty: nothing.
   TensorView combine(TensorView y, const Routing& routing, TensorView shared);  // [rows as entered, hidden]
+
+  // What the rank does, for people: "computes experts.3", or the step of an edge. From any thread.
+  const std::string& doing() const { return *doing_.load(std::memory_order_relaxed); }
+  // The rank has done its part of a step.
+  void rest() { note(kResting); }
 
   // The first place in this step at which a row in [first_row, last_row] of this rank's replica was seen to
   // be not finite by this rank, if any.
@@ -117,12 +131,18 @@ class Boundary {
   }
   TensorView fresh(planning::Value value, int64_t rows,
                    int64_t cols);  // never the buffer that the value is in
-  Tag tag_of(const planning::Step& step) const;
+  void note(const std::string& what);
+  void note_stage() { note(stages_.at(plan_)[edge_]); }
+  Tag tag_of(const planning::Step& step);
   std::vector<RowPiece> kept_rows(const planning::Step& step) const;
   std::span<const int32_t> counts() const;  // rows per home: all, or the wanted ones once selected
 
   Parts parts_;
   std::map<const planning::Plan*, std::vector<std::string>> names_;  // words for every step of all plans
+  std::map<const planning::Plan*, std::vector<std::string>>
+      stages_;  // and for the stage before every edge, and the last
+  inline static const std::string kResting = "has nothing to do";
+  std::atomic<const std::string*> doing_{&kResting};
   const planning::StepPlan* step_plan_ = nullptr;
   const planning::Plan* plan_ = nullptr;
   size_t edge_ = 0;        // the next to cross

@@ -59,6 +59,7 @@ struct Request {
   std::string cache_salt;  // only requests with the same salt share what is cached of equal beginnings
   int priority = 0;        // higher starts first
   std::string tenant;      // whose it is: those of one priority take turns
+  std::string label;       // what its sender calls it; for the log
 };
 
 struct TokenLogprob {
@@ -125,6 +126,18 @@ struct ReplicaStats {
   int64_t pages_cached = 0;  // out of use, kept for requests that begin alike; the rest is free
 };
 
+// Seconds that steps spent in their phases since the start. All but `deliver` follow one another; that one
+// runs beside the next step's where the loop overlaps.
+struct PhaseSeconds {
+  double admit = 0;
+  double schedule = 0;
+  double upload = 0;
+  double forward = 0;
+  double sample = 0;  // of the rank that took longest
+  double commit = 0;
+  double deliver = 0;
+};
+
 struct EngineStats {
   std::vector<ReplicaStats> replicas;
   int num_ranks = 0;
@@ -135,12 +148,25 @@ struct EngineStats {
   // Of requests that have started: the prompts' tokens that were looked up in the cache, and found.
   uint64_t prefix_tokens_queried = 0, prefix_tokens_hit = 0;
   double last_step_seconds = 0;
-  std::vector<int> last_step_rows;  // rows that each rank's home held in the last step, padding included
+  std::vector<int> last_step_rows;      // rows that each rank's home held in the last step, padding included
+  uint64_t failures = 0, restarts = 0;  // of the engine as a whole; totals go on over a restart
+  PhaseSeconds phases;
+  int page_size = 0;  // tokens of a page
 };
 
 struct Health {
   bool serving = false;
   std::string reason;  // why not; empty when serving
+  enum class State : uint8_t {
+    kServing,
+    kDraining,
+    kRestarting,  // it failed and will be back
+    kFailed,      // and will not, unless a rank that is missing comes back
+    kStopping,
+  } state = State::kServing;
+  uint64_t failures = 0, restarts = 0;
+  double seconds_since_step = 0;  // since all ranks last came to the end of one
+  double step_seconds = 0;        // of the one that runs; 0: none does
 };
 
 class Engine {
@@ -161,6 +187,8 @@ class Engine {
 
   virtual const ModelInfo& model() const = 0;
   virtual EngineStats stats() const = 0;
+  // Cheap. Serving means that a step ends in time: an engine that has been idle is asked for one without
+  // rows.
   virtual Health health() const = 0;
 
   // The solved configuration and the plan, as text for people and as JSON.
@@ -170,6 +198,10 @@ class Engine {
   // Refuses new requests and waits until the running ones have ended, at most `seconds`; what is left is
   // cancelled.
   virtual void drain(double seconds) = 0;
+
+  // Cancels what is open and waits for the step that runs, at most so long. False: a rank has not come back,
+  // and memory that it may still use stays behind; the process should end without freeing any.
+  virtual bool stop(double /*seconds*/) { return true; }
 };
 
 }  // namespace lockstep::runtime

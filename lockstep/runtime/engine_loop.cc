@@ -2,19 +2,26 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "lockstep/base/log.h"
+#include "lockstep/runtime/engine_life.h"
 #include "lockstep/runtime/scheduler/request_check.h"
-#include "lockstep/runtime/step_loop.h"
 
 namespace lockstep::runtime {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{100};  // between two looks at the step that runs
+constexpr double kStopPatience = 10;             // seconds that the destructor gives the last step
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 uint64_t fresh_seed() {
   std::random_device device;
@@ -22,7 +29,6 @@ uint64_t fresh_seed() {
 }
 
 std::chrono::steady_clock::time_point waits_until(std::optional<std::chrono::duration<double>> timeout) {
-  using Clock = std::chrono::steady_clock;
   if (!timeout) return Clock::time_point::max();
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(*timeout);
 }
@@ -36,6 +42,23 @@ StepLoopConfig step_loop_config(const EngineParts& parts) {
   return {.limits = parts.limits,
           .vocabulary = {.num_logits = parts.model.vocab, .num_valid_tokens = parts.num_valid_tokens},
           .eos_token_ids = parts.model.eos_token_ids};
+}
+
+// What goes on from one life of the engine to the next.
+void add_totals(EngineStats& to, const EngineStats& of) {
+  to.steps += of.steps;
+  to.prompt_tokens += of.prompt_tokens;
+  to.output_tokens += of.output_tokens;
+  to.requests_finished += of.requests_finished;
+  to.requests_cancelled += of.requests_cancelled;
+  to.requests_failed += of.requests_failed;
+  to.preemptions += of.preemptions;
+  to.prefix_tokens_queried += of.prefix_tokens_queried;
+  to.prefix_tokens_hit += of.prefix_tokens_hit;
+  for (const auto phase :
+       {&PhaseSeconds::admit, &PhaseSeconds::schedule, &PhaseSeconds::upload, &PhaseSeconds::forward,
+        &PhaseSeconds::sample, &PhaseSeconds::commit, &PhaseSeconds::deliver})
+    to.phases.*phase += of.phases.*phase;
 }
 
 class EngineLoop final : public Engine {
@@ -54,79 +77,87 @@ class EngineLoop final : public Engine {
   std::string plan_text() const override { return plan_text_; }
   Json plan_json() const override { return plan_json_; }
   void drain(double seconds) override;
+  bool stop(double seconds) override;
 
  private:
-  enum class State : uint8_t { kServing, kDraining, kFailed, kStopping };
-  // What other threads left for the engine thread.
-  struct Mail {
-    std::deque<AcceptedRequest> accepted;
-    std::vector<RequestId> cancelled;
-    bool cancel_all = false;
-    bool clear_cache = false;
-    bool stop = false;
-    bool empty() const {
-      return accepted.empty() && cancelled.empty() && !cancel_all && !clear_cache && !stop;
-    }
-  };
+  using State = Health::State;
+  using Lock = std::unique_lock<std::mutex>;
 
-  void run() noexcept;
-  void serve();
-  Mail wait_for_mail();
-  void step_plain();
-  void step_overlapped();
-  void admit();
-  void admit_early();
-  void publish();
-  void deliver();
-  void fail(const std::string& reason) noexcept;
-  uint64_t num_open() const { return num_accepted_ - num_ended_; }  // with the mutex
+  void begin_life(std::shared_ptr<EngineLife> life);  // with the mutex, as all that take no Lock
+  void set_state(State state, std::string reason);
+  void supervise();
+  void look_at_step(Lock& lock);
+  void give_up_on_life(Lock& lock, const std::string& reason);
+  void after_life(Lock& lock);
+  void restart(Lock& lock, const std::string& failure);
+  std::shared_ptr<EngineLife> another_life(std::string& failure) const;
 
   const ModelInfo model_;
   const SchedulerLimits limits_;
   const std::optional<std::chrono::duration<double>> queue_timeout_;
-  const Overlap overlap_;
+  const EngineLifeConfig config_;
+  const FaultPolicy faults_;
   const std::string plan_text_;
   const Json plan_json_;
-  const std::unique_ptr<Executor> executor_;
-  StepLoop steps_;                         // the engine thread's
-  std::deque<AcceptedRequest> admitting_;  // the engine thread's: out of the mailbox, not yet in steps_
+  const std::function<Result<std::unique_ptr<Executor>>()> make_executor_;
+  const std::shared_ptr<EngineDesk> desk_;
 
-  mutable std::mutex mutex_;  // of all below
-  std::condition_variable wake_, ended_;
-  Mail mail_;
+  // All below with the desk's mutex.
   State state_ = State::kServing;
   std::string reason_;  // why submit() refuses, when not serving
+  std::shared_ptr<EngineLife> life_;
+  std::thread thread_;    // that life's
+  bool is_lost_ = false;  // the life's thread has not come back and is not waited for
+  bool is_draining_ = false, is_stopping_ = false;
+  Clock::time_point stop_by_;
   RequestId next_id_ = 1;
-  uint64_t num_accepted_ = 0, num_ended_ = 0;
-  EngineStats stats_;
+  uint64_t num_accepted_ = 0;
+  EngineStats before_;  // of the lives that are over
+  uint64_t num_failures_ = 0, num_restarts_ = 0;
+  std::deque<Clock::time_point> restarts_;  // within the window
+  // The step that has failed or run too long, while its ranks are waited for.
+  std::optional<Clock::time_point> trouble_since_;
+  std::string trouble_;
 
-  std::thread thread_;
+  std::thread supervisor_;
 };
 
 EngineLoop::EngineLoop(EngineParts parts)
     : model_(with_context_length(parts.model, parts.limits.context_length)),
       limits_(parts.limits),
       queue_timeout_(parts.queue_timeout),
-      overlap_(parts.overlap),
+      config_({.steps = step_loop_config(parts), .overlap = parts.overlap, .trace = std::move(parts.trace)}),
+      faults_(parts.faults),
       plan_text_(std::move(parts.plan_text)),
       plan_json_(std::move(parts.plan_json)),
-      executor_(std::move(parts.executor)),
-      steps_(step_loop_config(parts), *executor_),
-      stats_(steps_.stats()) {
-  thread_ = std::thread([this] { run(); });
+      make_executor_(std::move(parts.make_executor)),
+      desk_(std::make_shared<EngineDesk>(parts.faults.max_request_failures)) {
+  auto life = std::make_shared<EngineLife>(config_, std::move(parts.executor), desk_, 1);
+  {
+    const std::lock_guard lock(desk_->mutex);
+    begin_life(std::move(life));
+  }
+  supervisor_ = std::thread([this] { supervise(); });
 }
 
-EngineLoop::~EngineLoop() {
-  {
-    const std::lock_guard lock(mutex_);
-    mail_.stop = true;
-    if (state_ != State::kFailed) {
-      state_ = State::kStopping;
-      reason_ = fmt::format("the engine is shutting down with {} requests open", num_open());
-    }
-  }
-  wake_.notify_all();
-  thread_.join();
+EngineLoop::~EngineLoop() { stop(kStopPatience); }
+
+// The life was made with the number that the desk has next.
+void EngineLoop::begin_life(std::shared_ptr<EngineLife> life) {
+  ++desk_->life;
+  desk_->mail = {};
+  desk_->stats = life->first_stats();
+  life_ = std::move(life);
+  trouble_since_.reset();
+  set_state(State::kServing, "");
+  thread_ = std::thread([life = life_] { life->run(); });
+}
+
+void EngineLoop::set_state(State state, std::string reason) {
+  state_ = state;
+  reason_ = reason;
+  desk_->accepting = state == State::kServing;
+  desk_->refusal = std::move(reason);
 }
 
 Result<RequestId> EngineLoop::submit(Request request, EventSink sink) {
@@ -134,177 +165,262 @@ Result<RequestId> EngineLoop::submit(Request request, EventSink sink) {
     return invalid_argument("sink", "a request of {} tokens came without a sink", request.prompt.size());
   if (Status status = check_request(request, model_, limits_); !status) return status.error();
   const uint64_t seed = request.sampling.seed ? *request.sampling.seed : fresh_seed();
+  const uint64_t fingerprint = fingerprint_of(request);
+  Suspects& suspects = desk_->open->suspects();
+  if (suspects.verdict(fingerprint) == Suspects::Verdict::kRefused)
+    return invalid_argument("prompt",
+                            "a request with this prompt and these parameters was running in {} failures of "
+                            "the engine and is not run again (--max-request-failures)",
+                            suspects.num_failures(fingerprint));
   const auto max_open =
       static_cast<uint64_t>(limits_.max_running()) + static_cast<uint64_t>(limits_.max_queued_requests);
   RequestId id = 0;
   {
-    const std::lock_guard lock(mutex_);
-    if (state_ != State::kServing) return Error{ErrorCode::kUnavailable, reason_, ""};
-    if (num_open() >= max_open)
+    const std::lock_guard lock(desk_->mutex);
+    if (!desk_->accepting) return Error{ErrorCode::kUnavailable, desk_->refusal, ""};
+    if (const uint64_t num_open = desk_->open->size(); num_open >= max_open)
       return Error{ErrorCode::kUnavailable,
-                   fmt::format("{} requests are open: {} may run and {} may wait; try again later",
-                               num_open(), limits_.max_running(), limits_.max_queued_requests),
+                   fmt::format("{} requests are open: {} may run and {} may wait; try again later", num_open,
+                               limits_.max_running(), limits_.max_queued_requests),
                    ""};
-    id = next_id_;
-    mail_.accepted.push_back({id, std::move(request), std::move(sink), seed, waits_until(queue_timeout_)});
-    ++next_id_;
+    id = next_id_++;
+    EventSink gate = desk_->open->add(id, std::move(sink), fingerprint, request.label);
+    desk_->mail.accepted.push_back(
+        {id, std::move(request), std::move(gate), seed, waits_until(queue_timeout_)});
     ++num_accepted_;
   }
-  wake_.notify_one();
+  desk_->wake.notify_one();
   return id;
 }
 
 void EngineLoop::cancel(RequestId id) {
   {
-    const std::lock_guard lock(mutex_);
-    if (id == 0 || id >= next_id_ || num_open() == 0) return;
-    mail_.cancelled.push_back(id);
+    const std::lock_guard lock(desk_->mutex);
+    if (!desk_->open->contains(id)) return;
+    desk_->mail.cancelled.push_back(id);
   }
-  wake_.notify_one();
+  desk_->wake.notify_one();
 }
 
 void EngineLoop::clear_cache() {
   {
-    const std::lock_guard lock(mutex_);
-    mail_.clear_cache = true;
+    const std::lock_guard lock(desk_->mutex);
+    desk_->mail.clear_cache = true;
   }
-  wake_.notify_one();
+  desk_->wake.notify_one();
 }
 
 EngineStats EngineLoop::stats() const {
-  const std::lock_guard lock(mutex_);
-  EngineStats stats = stats_;
+  const std::lock_guard lock(desk_->mutex);
+  EngineStats stats = desk_->stats;
+  add_totals(stats, before_);
   stats.requests_accepted = num_accepted_;
+  stats.failures = num_failures_;
+  stats.restarts = num_restarts_;
+  stats.page_size = limits_.page_size;
   return stats;
 }
 
+// An engine with nothing to do is asked for a step without rows, whose end the next call sees.
 Health EngineLoop::health() const {
-  const std::lock_guard lock(mutex_);
-  return {.serving = state_ == State::kServing, .reason = reason_};
-}
-
-void EngineLoop::drain(double seconds) {
-  constexpr double kLongest = 1e8;  // three years, which every clock can add
-  const std::chrono::duration<double> patience(seconds > 0 ? std::min(seconds, kLongest) : 0);
-  std::unique_lock lock(mutex_);
-  if (state_ == State::kServing) {
-    state_ = State::kDraining;
-    reason_ = fmt::format("the engine is draining {} requests and takes no new ones", num_open());
-  }
-  if (ended_.wait_for(lock, patience, [this] { return num_open() == 0; })) return;
-  log_warning("{} requests are still open after draining for {} s and are cancelled", num_open(),
-              patience.count());
-  mail_.cancel_all = true;
-  wake_.notify_one();
-  ended_.wait(lock, [this] { return num_open() == 0; });
-}
-
-// One of the two places that catch a bug (the other is main): all requests learn of it, and nothing is served
-// any more.
-void EngineLoop::run() noexcept {
-  try {
-    serve();
-  } catch (const std::exception& e) {
-    fail(e.what());
-  } catch (...) {
-    fail("an exception of unknown type ended the engine thread");
-  }
-}
-
-void EngineLoop::serve() {
-  for (;;) {
-    Mail mail = wait_for_mail();
-    if (mail.clear_cache) steps_.clear_cache();
-    admitting_ = std::move(mail.accepted);
-    admit();
-    for (const RequestId id : mail.cancelled) steps_.cancel(id);
-    if (mail.cancel_all || mail.stop) steps_.cancel_all();
-    steps_.expire(std::chrono::steady_clock::now());
-    if (overlap_ == Overlap::kOn)
-      step_overlapped();
-    else
-      step_plain();
-    if (mail.stop) return deliver();
-  }
-}
-
-void EngineLoop::step_plain() {
-  if (!steps_.idle()) steps_.step();
-  publish();
-  deliver();
-}
-
-// What a step brings is told while the next one is computed, if there is a next one.
-void EngineLoop::step_overlapped() {
-  if (!steps_.idle())
-    steps_.step([this] {
-      deliver();
-      admit_early();
-    });
-  publish();
-  if (steps_.idle()) deliver();
-}
-
-// Requests that came since the step began: the next step finds them ready.
-void EngineLoop::admit_early() {
-  {
-    const std::lock_guard lock(mutex_);
-    admitting_ = std::exchange(mail_.accepted, {});
-  }
-  admit();
-}
-
-// Sleeps while there is neither mail nor work.
-EngineLoop::Mail EngineLoop::wait_for_mail() {
-  std::unique_lock lock(mutex_);
-  if (steps_.idle()) wake_.wait(lock, [this] { return !mail_.empty(); });
-  return std::exchange(mail_, {});
-}
-
-void EngineLoop::admit() {
-  while (!admitting_.empty()) {
-    AcceptedRequest accepted = std::move(admitting_.front());
-    admitting_.pop_front();
-    steps_.admit(std::move(accepted));
-  }
-}
-
-void EngineLoop::publish() {
-  EngineStats stats = steps_.stats();
-  const std::lock_guard lock(mutex_);
-  stats_ = std::move(stats);
-}
-
-// Statistics go first, so that whoever got a final event finds it counted.
-void EngineLoop::deliver() {
-  steps_.deliver();
-  publish();
-  {
-    const std::lock_guard lock(mutex_);
-    num_ended_ = steps_.num_ended();
-  }
-  ended_.notify_all();
-}
-
-void EngineLoop::fail(const std::string& reason) noexcept {
-  try {
-    log_error("the engine failed: {}", reason);
-    {
-      const std::lock_guard lock(mutex_);
-      state_ = State::kFailed;
-      reason_ = fmt::format("the engine failed: {}", reason);
-      for (AcceptedRequest& accepted : mail_.accepted) admitting_.push_back(std::move(accepted));
-      mail_ = {};
+  const std::lock_guard lock(desk_->mutex);
+  // A life that has just failed says so on the desk, before the supervisor has come to it.
+  const bool has_failed = state_ == State::kServing && !desk_->accepting;
+  Health health{.serving = state_ == State::kServing && !has_failed,
+                .reason = has_failed ? desk_->refusal : reason_,
+                .state = !has_failed      ? state_
+                         : make_executor_ ? State::kRestarting
+                                          : State::kFailed,
+                .failures = num_failures_,
+                .restarts = num_restarts_};
+  if (life_ == nullptr) return health;
+  const auto now = Clock::now();
+  health.seconds_since_step = seconds(now - life_->watch().last_end());
+  if (const auto running = life_->watch().running()) {
+    health.step_seconds = seconds(now - running->since);
+    if (health.serving && now - running->since > faults_.step_timeout) {
+      health.serving = false;
+      health.reason = fmt::format("engine step {} has run for {:.1f} s", running->step, health.step_seconds);
     }
-    steps_.fail_all(reason);
-    for (AcceptedRequest& accepted : admitting_)
-      steps_.refuse(std::move(accepted), FinishReason::kError, reason);
-    admitting_.clear();
-    publish();
-    deliver();
-  } catch (const std::exception& e) {
-    log_error("the engine could not tell its requests of its failure: {}", e.what());
+  } else if (health.serving && faults_.probe_after.count() > 0 &&
+             now - life_->watch().last_end() > faults_.probe_after) {
+    desk_->mail.probe = true;
+    desk_->wake.notify_one();
   }
+  return health;
+}
+
+void EngineLoop::drain(double patience) {
+  constexpr double kLongest = 1e8;  // three years, which every clock can add
+  patience = patience > 0 ? std::min(patience, kLongest) : 0;
+  {
+    const std::lock_guard lock(desk_->mutex);
+    is_draining_ = true;
+    // One that has just failed says why, and is not started again.
+    if (desk_->accepting || state_ == State::kRestarting)
+      set_state(State::kDraining,
+                fmt::format("the engine is draining {} requests and takes no new ones", desk_->open->size()));
+    desk_->changed.notify_all();
+  }
+  if (desk_->open->wait_until_empty(patience)) return;
+  log_warning("{} requests are still open after draining for {} s and are cancelled", desk_->open->size(),
+              patience);
+  {
+    const std::lock_guard lock(desk_->mutex);
+    desk_->mail.cancel_all = true;
+  }
+  desk_->wake.notify_one();
+  desk_->open->wait_until_empty({});  // a step that never ends is given up by the supervisor
+}
+
+bool EngineLoop::stop(double patience) {
+  {
+    const std::lock_guard lock(desk_->mutex);
+    if (!is_stopping_) {
+      is_stopping_ = true;
+      stop_by_ = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(patience * 1000));
+      desk_->mail.stop = true;
+      if (state_ != State::kFailed)
+        set_state(State::kStopping,
+                  fmt::format("the engine is shutting down with {} requests open", desk_->open->size()));
+    }
+  }
+  desk_->wake.notify_all();
+  desk_->changed.notify_all();
+  if (supervisor_.joinable()) supervisor_.join();
+  return !is_lost_;
+}
+
+// The supervisor's thread: ends with the engine, once the life that runs is over or given up.
+void EngineLoop::supervise() {
+  Lock lock(desk_->mutex);
+  for (;;) {
+    desk_->changed.wait_for(lock, kTick, [this] { return life_ != nullptr && life_->is_over(); });
+    if (life_ != nullptr && life_->is_over()) {
+      after_life(lock);
+    } else if (life_ != nullptr && !is_lost_) {
+      look_at_step(lock);
+    }
+    if (is_stopping_ && (life_ == nullptr || is_lost_)) break;
+  }
+  if (thread_.joinable()) thread_.detach();
+}
+
+// Ranks that can be reached are told to stop; after a moment nobody waits for the others.
+void EngineLoop::look_at_step(Lock& lock) {
+  const auto now = Clock::now();
+  if (trouble_since_) {
+    if (now - *trouble_since_ > faults_.grace) give_up_on_life(lock, trouble_);
+    return;
+  }
+  const std::shared_ptr<EngineLife> life = life_;
+  const auto running = life->watch().running();
+  if (!running) {
+    if (is_stopping_ && now > stop_by_ + faults_.grace)
+      give_up_on_life(lock, "the engine's thread did not end when it was told to");
+    return;
+  }
+  std::string why = life->watch().failure();
+  if (why.empty() && now - running->since > faults_.step_timeout)
+    why = fmt::format("engine step {} has run for {:.1f} s, longer than --step-timeout {:g}", running->step,
+                      seconds(now - running->since), seconds(faults_.step_timeout));
+  if (why.empty() && is_stopping_ && now > stop_by_)
+    why = fmt::format("engine step {} ran for {:.1f} s when the engine was to shut down", running->step,
+                      seconds(now - running->since));
+  if (why.empty()) return;
+  lock.unlock();
+  std::string what = life->watch().interrupt(why);
+  lock.lock();
+  trouble_since_ = now;
+  trouble_ = std::move(what);
+}
+
+// The life's thread is inside of a step that does not end: its requests are ended from here.
+void EngineLoop::give_up_on_life(Lock& lock, const std::string& reason) {
+  const std::string told = fmt::format("{}; not all ranks have come back", reason);
+  log_error("the engine failed: {}", told);
+  is_lost_ = true;
+  ++num_failures_;
+  ++desk_->life;
+  desk_->mail = {};
+  if (state_ == State::kServing) set_state(State::kFailed, fmt::format("the engine failed: {}", told));
+  const std::vector<RequestId> ids = life_->watch().last_ids();
+  lock.unlock();
+  desk_->open->blame(ids);
+  const uint64_t num_ended = desk_->open->end_all(told);
+  lock.lock();
+  desk_->stats.requests_failed += num_ended;
+  for (ReplicaStats& replica : desk_->stats.replicas)
+    replica.running = replica.queued = 0, replica.pages_used = replica.slots_used = 0;
+  desk_->wake.notify_all();
+}
+
+void EngineLoop::after_life(Lock& lock) {
+  const std::string failure = is_lost_ ? trouble_ : life_->failure();
+  if (is_lost_) log_warning("the step that was given up has come to its end");
+  if (!is_lost_ && !failure.empty()) {
+    ++num_failures_;
+    if (state_ == State::kServing) set_state(State::kFailed, fmt::format("the engine failed: {}", failure));
+  }
+  is_lost_ = false;
+  std::shared_ptr<EngineLife> life = std::exchange(life_, nullptr);
+  std::thread thread = std::move(thread_);
+  add_totals(before_, desk_->stats);
+  desk_->stats = life->first_stats();
+  lock.unlock();
+  thread.join();
+  life.reset();  // its memory goes before another life takes some
+  lock.lock();
+  if (!failure.empty() && !is_stopping_) restart(lock, failure);
+}
+
+// Another executor, after a while; as often as the window allows. Not for an engine that drains or stops.
+void EngineLoop::restart(Lock& lock, const std::string& failure) {
+  std::string reason = failure;
+  auto backoff = faults_.first_backoff;
+  while (make_executor_ && !is_draining_ && !is_stopping_ && state_ == State::kFailed) {
+    const auto now = Clock::now();
+    while (!restarts_.empty() && now - restarts_.front() > faults_.restart_window) restarts_.pop_front();
+    if (std::ssize(restarts_) >= faults_.max_restarts) {
+      set_state(State::kFailed,
+                fmt::format("the engine failed and is not started again after {} restarts within {:g} s "
+                            "(--max-engine-restarts): {}",
+                            restarts_.size(), seconds(faults_.restart_window), reason));
+      log_error("{}", reason_);
+      return;
+    }
+    restarts_.push_back(now);
+    set_state(State::kRestarting,
+              fmt::format("the engine failed: {}; restart {} of {} begins in {:g} s", reason,
+                          restarts_.size(), faults_.max_restarts, seconds(backoff)));
+    log_warning("{}", reason_);
+    desk_->changed.wait_for(lock, backoff, [this] { return is_stopping_ || state_ != State::kRestarting; });
+    if (is_stopping_ || state_ != State::kRestarting) return;
+    backoff = std::min(2 * backoff, faults_.longest_backoff);
+    lock.unlock();
+    std::shared_ptr<EngineLife> life = another_life(reason);
+    lock.lock();
+    if (life != nullptr && !is_stopping_ && state_ == State::kRestarting) {
+      ++num_restarts_;
+      begin_life(std::move(life));
+      log_info("the engine serves again, after {:.2f} s", seconds(Clock::now() - now));
+      return;
+    }
+    if (state_ == State::kRestarting) set_state(State::kFailed, reason);
+  }
+}
+
+// Null where none can be had; `failure` then says why. Only the supervisor begins lives.
+std::shared_ptr<EngineLife> EngineLoop::another_life(std::string& failure) const {
+  try {
+    auto executor = make_executor_();
+    if (executor) return std::make_shared<EngineLife>(config_, std::move(*executor), desk_, desk_->life + 1);
+    failure = executor.error().message;
+  } catch (const std::exception& e) {
+    failure = e.what();
+  }
+  log_error("the engine could not be started again: {}", failure);
+  return nullptr;
 }
 
 }  // namespace

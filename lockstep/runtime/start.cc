@@ -62,6 +62,20 @@ void warm_up(Executor& executor, const SchedulerLimits& limits, Device device) {
   for (const auto& sequences : {std::vector<WarmUpSequence>{{}}, prompts_of_a_full_step(capacity, longest),
                                 std::vector<WarmUpSequence>(static_cast<size_t>(decodes), decode)})
     executor.run(warm_up_step(limits.shape, sequences, pages), [](const LogitRow&) {});
+  executor.take_spans();  // nobody asked for these steps
+}
+
+Status warmed_up(Executor& executor, const SchedulerLimits& limits, Device device) {
+  try {
+    warm_up(executor, limits, device);
+  } catch (const Fatal& failure) {
+    return Error{ErrorCode::kInternal, fmt::format("warm-up failed: {}", failure.what()), ""};
+  }
+  return Done{};
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 }  // namespace
@@ -164,41 +178,53 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
                     .plan_text = plan_text(planned),
                     .plan_json = plan_json(planned),
                     .num_valid_tokens = config.num_valid_tokens,
-                    .overlap = config.overlap};
+                    .overlap = config.overlap,
+                    .faults = config.faults};
   if (config.queue_timeout_seconds)
     parts.queue_timeout = std::chrono::duration<double>(*config.queue_timeout_seconds);
-  auto executor = make_rank_executor(
-      {.plans = std::make_shared<planning::Plans>(planned.plans),
-       .stages = planned.configuration.stages,
-       .shape = limits.shape,
-       .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
-       .description = described->description,
-       .options = {
-           .vocab = planned.model.vocab,
-           .hidden = planned.shape.hidden,
-           .page_size = limits.page_size,
-           .pages_per_replica = limits.pages_per_replica,
-           .num_snapshots = limits.num_snapshots,
-           .cache_dtype = dtype_of(config.cache_type),
-           .quantization = config.quantization,
-           .device = {.device = config.device,
-                      .product_inputs = config.product_inputs,
-                      .steps = config.steps,
-                      .cpu = kernels::cpu_threads_of_a_rank(config.threads, planned.plans.grid.num_ranks())},
-           .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000))}});
+  const RankExecutorParts ranks = {
+      .plans = std::make_shared<planning::Plans>(planned.plans),
+      .stages = planned.configuration.stages,
+      .shape = limits.shape,
+      .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
+      .description = described->description,
+      .options = {
+          .vocab = planned.model.vocab,
+          .hidden = planned.shape.hidden,
+          .page_size = limits.page_size,
+          .pages_per_replica = limits.pages_per_replica,
+          .num_snapshots = limits.num_snapshots,
+          .cache_dtype = dtype_of(config.cache_type),
+          .quantization = config.quantization,
+          .device = {.device = config.device,
+                     .product_inputs = config.product_inputs,
+                     .steps = config.steps,
+                     .cpu = kernels::cpu_threads_of_a_rank(config.threads, planned.plans.grid.num_ranks())},
+          .deadline = milliseconds_of(config.deadline_seconds),
+          .spans = config.trace_file.empty() ? SpanRecording::kOff : SpanRecording::kOn}};
+  if (!config.trace_file.empty()) {
+    auto trace = StepTrace::open(config.trace_file, config.trace_steps);
+    if (!trace) return trace.error();
+    parts.trace = *std::move(trace);
+  }
+  auto executor = make_rank_executor(ranks);
   if (!executor) return executor.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
   if (const int64_t bytes = described->cache_bytes.per_sequence; bytes > 0)
     say(fmt::format(
         "{} slots a replica for what sequences keep once, {} for copies of it; {:.2f} MB each on a rank",
         planned.configuration.capacity.max_requests, limits.num_snapshots, static_cast<double>(bytes) / 1e6));
-  try {
-    warm_up(**executor, limits, config.device);
-  } catch (const Fatal& failure) {
-    return Error{ErrorCode::kInternal, fmt::format("warm-up failed: {}", failure.what()), ""};
-  }
+  if (const Status warm = warmed_up(**executor, limits, config.device); !warm) return warm.error();
   say("warmed up");
   parts.executor = std::move(executor).value();
+  // After a failure: the same plan over the weights that are mapped already.
+  parts.make_executor = [ranks, limits = described->limits,
+                         device = config.device]() -> Result<std::unique_ptr<Executor>> {
+    auto again = make_rank_executor(ranks);
+    if (!again) return again.error();
+    if (const Status warm = warmed_up(**again, limits, device); !warm) return warm.error();
+    return again;
+  };
   return make_engine(std::move(parts));
 }
 

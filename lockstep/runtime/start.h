@@ -9,6 +9,7 @@
 #include "lockstep/planning/configuration.h"
 #include "lockstep/runtime/engine.h"
 #include "lockstep/runtime/engine_loop.h"
+#include "lockstep/runtime/fault_policy.h"
 #include "lockstep/runtime/kv_cache/replica_cache.h"
 #include "lockstep/tensors/weight_encode.h"
 
@@ -45,6 +46,9 @@ struct EngineConfig {
   enum class Weights : uint8_t { kCheckpoint, kRandom } weights = Weights::kCheckpoint;  // --dummy-weights
   int num_valid_tokens = 0;      // ids that the tokenizer knows; 0: all
   double deadline_seconds = 60;  // of one wait between ranks
+  FaultPolicy faults;            // --step-timeout, --max-engine-restarts, --max-request-failures
+  std::string trace_file;        // --trace; empty: steps are not traced
+  int trace_steps = 1000;        // --trace-steps: of them the first
 };
 
 // One line about what is being done, for people; may be empty.

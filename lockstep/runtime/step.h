@@ -10,6 +10,7 @@
 //   download  draws                      (in host memory; a GPU's logits come there before sample)
 //   commit    draws                      request state, events      engine
 //   retire    finished requests          free pages, final events   engine
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -60,6 +61,18 @@ struct LogitRow {
 // Called once a wanted row, on the thread of its home rank, concurrently with other rows.
 using LogitSink = std::function<void(const LogitRow&)>;
 
+// How long the parts of a step took, in seconds.
+struct StepTimes {
+  double upload = 0;  // rows laid out for the ranks
+  double sample = 0;  // on the rank that took longest
+};
+
+// What a rank did, when. On a GPU these are the times at which work was given to it.
+struct RankSpan {
+  std::string what;
+  std::chrono::steady_clock::time_point begin, end;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -73,6 +86,18 @@ class Executor {
     meanwhile();
     run(input, sink);
   }
+
+  // Both from any thread while run() runs on another.
+  // What has failed already in that step, though other ranks have not come back yet; empty: nothing.
+  virtual std::string failure() const { return {}; }
+  // Ends that step as far as ranks can be reached: each fails when it next waits for another. Returns `why`
+  // with what the ranks were doing.
+  virtual std::string interrupt(const std::string& why) { return why; }
+
+  // Of the last step; while none runs.
+  virtual StepTimes last_times() const { return {}; }
+  // [ranks] what each did in the steps since the last call, in order; empty where nothing is recorded.
+  virtual std::vector<std::vector<RankSpan>> take_spans() { return {}; }
 };
 
 }  // namespace lockstep::runtime

@@ -54,16 +54,18 @@ void run(const Route& route, const http::Request& request,
 }  // namespace
 
 Router::Router(std::vector<std::string> api_keys, CorsPolicy cors, std::shared_ptr<TaskQueue> workers,
-               size_t max_waiting, ServingMetrics& metrics)
+               size_t max_waiting, ServingMetrics& metrics, RequestLog log)
     : api_keys_(std::move(api_keys)),
       cors_(std::move(cors)),
       workers_(std::move(workers)),
       max_waiting_(max_waiting),
-      metrics_(metrics) {}
+      metrics_(metrics),
+      log_(log) {}
 
 void Router::add(Route route) { routes_.push_back(std::move(route)); }
 
 void Router::handle(http::Request request, std::shared_ptr<http::Responder> responder) const {
+  responder = identified(request, std::move(responder), log_);
   if (cors_.allows(request)) {
     responder = CorsPolicy::naming_origin(request, std::move(responder));
     // Browsers ask without the key whether they may send it.

@@ -10,6 +10,7 @@
 #include "lockstep/serving/cors.h"
 #include "lockstep/serving/http/http.h"
 #include "lockstep/serving/openai/api_error.h"
+#include "lockstep/serving/request_log.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "lockstep/serving/task_queue.h"
 
@@ -33,7 +34,7 @@ class Router {
  public:
   // Without keys everything is open. `metrics` must outlive the router.
   Router(std::vector<std::string> api_keys, CorsPolicy cors, std::shared_ptr<TaskQueue> workers,
-         size_t max_waiting, ServingMetrics& metrics);
+         size_t max_waiting, ServingMetrics& metrics, RequestLog log = RequestLog::kFailures);
 
   void add(Route route);
   void handle(http::Request request, std::shared_ptr<http::Responder> responder) const;
@@ -47,6 +48,7 @@ class Router {
   std::shared_ptr<TaskQueue> workers_;
   size_t max_waiting_;
   ServingMetrics& metrics_;
+  const RequestLog log_;
   std::vector<Route> routes_;
 };
 

@@ -12,6 +12,7 @@
 #include "lockstep/serving/openai/responses.h"
 #include "lockstep/serving/router.h"
 #include "lockstep/serving/serving_metrics.h"
+#include "lockstep/serving/starting_server.h"
 #include "lockstep/serving/status_pages.h"
 #include "lockstep/serving/task_queue.h"
 #include "lockstep/serving/web/web.h"
@@ -45,7 +46,7 @@ class ApiServer::Impl {
       : model_name_(options.served_model_name.empty() ? engine.model().name : options.served_model_name),
         chat_(options.chat_model),
         grammars_(chat_->tokenizer(), engine.model(), chat_->marker_ids()),
-        metrics_(engine),
+        metrics_(engine, model_name_),
         replies_(1),
         workers_(options.num_workers),
         api_({engine, *chat_, grammars_, metrics_, replies_.queue(), model_name_,
@@ -57,7 +58,7 @@ class ApiServer::Impl {
         messages_(api_),
         pages_(engine, metrics_, model_name_),
         router_(options.api_keys, CorsPolicy(options.cors_origins), workers_.queue(),
-                options.max_waiting_requests, metrics_) {
+                options.max_waiting_requests, metrics_, options.request_log) {
     add_routes();
     add_page();
   }
@@ -67,22 +68,24 @@ class ApiServer::Impl {
   // clients are gone.
   ~Impl() {
     http_.reset();
+    pages_.stop();
     workers_.stop();
     replies_.stop();
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  Status open(std::unique_ptr<http::Server> server) {
+  Status open(std::unique_ptr<StartingServer> server) {
     http_ = std::move(server);
     log_info("replies of {}: reasoning {}, tool calls {}", model_name_,
              reasoning::name_of(chat_->reasoning_format()), tool_parsing::name_of(chat_->tool_format()));
-    return http_->open([this](http::Request request, std::shared_ptr<http::Responder> responder) {
+    return http_->hand_over([this](http::Request request, std::shared_ptr<http::Responder> responder) {
       router_.handle(std::move(request), std::move(responder));
     });
   }
 
-  http::Server& http() { return *http_; }
+  http::Server& http() { return http_->http(); }
+  void run() { http_->run(); }
 
  private:
   void add_routes() {
@@ -116,8 +119,6 @@ class ApiServer::Impl {
     router_.add({"GET", "/v1/models/", Access::kNeedsKey, RunsOn::kIoThread, api(&openai::Api::show_model)});
     router_.add(
         {"POST", "/v1/embeddings", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::embeddings)});
-    router_.add(
-        {"GET", "/health_generate", Access::kOpen, RunsOn::kWorker, api(&openai::Api::health_generate)});
     for (const char* method : {"GET", "POST"})  // as SGLang has it
       router_.add(
           {method, "/flush_cache", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::flush_cache)});
@@ -127,6 +128,14 @@ class ApiServer::Impl {
     router_.add({"POST", "/detokenize", Access::kNeedsKey, RunsOn::kWorker, api(&openai::Api::detokenize)});
     router_.add({"GET", "/health", Access::kOpen, RunsOn::kIoThread,
                  [this](const auto& request, const auto& responder) { pages_.health(request, responder); }});
+    const auto page = [this](const char* path, void (StatusPages::*method)(const http::Request&,
+                                                                           const StatusPages::Responder&)) {
+      router_.add({"GET", path, Access::kOpen, RunsOn::kIoThread,
+                   [this, method](const auto& request, const auto& to) { (pages_.*method)(request, to); }});
+    };
+    page("/ready", &StatusPages::ready);
+    page("/livez", &StatusPages::livez);
+    page("/health_generate", &StatusPages::health_generate);
     router_.add({"GET", "/live", Access::kOpen, RunsOn::kIoThread,
                  [this](const auto& request, const auto& responder) { pages_.live(request, responder); }});
     router_.add({"GET", "/metrics", Access::kNeedsKey, RunsOn::kWorker,
@@ -157,7 +166,7 @@ class ApiServer::Impl {
   const anthropic::MessagesApi messages_;
   StatusPages pages_;
   Router router_;
-  std::unique_ptr<http::Server> http_;
+  std::unique_ptr<StartingServer> http_;
 };
 
 Result<std::unique_ptr<ApiServer>> ApiServer::make(runtime::Engine& engine, ServeOptions options) {
@@ -179,12 +188,16 @@ Result<std::unique_ptr<ApiServer>> ApiServer::make(runtime::Engine& engine, Serv
 }
 
 Result<ReservedAddress> ReservedAddress::bind(const ServeOptions& options) {
-  auto server = http::Server::bind(http_options(options));
+  auto server = StartingServer::bind(http_options(options));
   if (!server) return server.error();
   return ReservedAddress(std::move(*server));
 }
 
-ReservedAddress::ReservedAddress(std::unique_ptr<http::Server> server) : server_(std::move(server)) {}
+int ReservedAddress::port() const { return server_->http().port(); }
+
+Status ReservedAddress::answer_starting() { return server_->answer_starting(); }
+
+ReservedAddress::ReservedAddress(std::unique_ptr<StartingServer> server) : server_(std::move(server)) {}
 ReservedAddress::ReservedAddress(ReservedAddress&&) noexcept = default;
 ReservedAddress::~ReservedAddress() = default;
 
@@ -192,7 +205,7 @@ ApiServer::ApiServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ApiServer::~ApiServer() = default;
 
 int ApiServer::port() const { return impl_->http().port(); }
-void ApiServer::run() { impl_->http().run(); }
+void ApiServer::run() { impl_->run(); }
 void ApiServer::stop() { impl_->http().stop(); }
 
 }  // namespace lockstep::serving

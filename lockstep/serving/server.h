@@ -10,6 +10,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/runtime/engine.h"
 #include "lockstep/serving/chat.h"
+#include "lockstep/serving/request_log.h"
 
 namespace lockstep::serving {
 
@@ -18,7 +19,7 @@ struct ServeOptions {
   int port = 8000;                // 0: any free one, see port()
   std::string served_model_name;  // empty: the engine's name of the model
   std::vector<std::string>
-      api_keys;  // empty: everybody may ask. /health, /live, /plan and the page are always open
+      api_keys;  // empty: everybody may ask. What says how the server is, and the page, are always open
   std::vector<std::string> cors_origins;  // pages of others that browsers may let read answers; "*" is all
   // The folder's tokenizer and template, where the caller has loaded them already; nothing: make() does.
   std::shared_ptr<const ChatModel> chat_model;
@@ -26,26 +27,28 @@ struct ServeOptions {
   size_t max_header_bytes = size_t{64} << 10;
   int max_connections = 4096;
   size_t max_waiting_requests = 1024;  // requests that no worker has looked at yet; further ones get 503
-  int num_workers = 2;                 // threads that render templates and encode prompts
+  RequestLog request_log = RequestLog::kFailures;
+  int num_workers = 2;  // threads that render templates and encode prompts
   std::chrono::seconds drain_timeout{30};
 };
 
-namespace http {
-class Server;
-}
+class StartingServer;
 
 // The address of a server that is still to come, bound: a port that is taken is known before an engine is
-// started for it. Until the server is made clients are refused.
+// started for it. Until the server is made clients are refused, or told that it is starting.
 class ReservedAddress {
  public:
   static Result<ReservedAddress> bind(const ServeOptions& options);
+  int port() const;
+  // Clients get 503 with Retry-After until the server is made; /livez is 200. At most once.
+  Status answer_starting();
   ReservedAddress(ReservedAddress&&) noexcept;
   ~ReservedAddress();
 
  private:
   friend class ApiServer;
-  explicit ReservedAddress(std::unique_ptr<http::Server> server);
-  std::unique_ptr<http::Server> server_;
+  explicit ReservedAddress(std::unique_ptr<StartingServer> server);
+  std::unique_ptr<StartingServer> server_;
 };
 
 class ApiServer {

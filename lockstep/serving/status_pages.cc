@@ -1,7 +1,10 @@
 #include "lockstep/serving/status_pages.h"
 
+#include <condition_variable>
+#include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep::serving {
 namespace {
@@ -39,6 +42,68 @@ bool wants_json(std::string_view query) {
   return false;
 }
 
+using State = runtime::Health::State;
+
+std::string_view name_of(State state) {
+  switch (state) {
+    case State::kServing:
+      return "serving";
+    case State::kDraining:
+      return "draining";
+    case State::kRestarting:
+      return "restarting";
+    case State::kFailed:
+      return "failed";
+    case State::kStopping:
+      return "stopping";
+  }
+  return "failed";
+}
+
+http::Response health_response(const runtime::Health& health, bool is_good) {
+  Json body = {{"status", is_good ? "ok" : "unavailable"},
+               {"state", name_of(health.state)},
+               {"seconds_since_step", health.seconds_since_step},
+               {"step_seconds", health.step_seconds},
+               {"failures", health.failures},
+               {"restarts", health.restarts}};
+  if (!health.reason.empty()) body["reason"] = health.reason;
+  http::Response response{.status = is_good ? 200 : 503, .body = to_text(body)};
+  response.headers.push_back({"Cache-Control", "no-store"});
+  if (!is_good) response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
+Json phases_json(const runtime::PhaseSeconds& phases) {
+  return {{"admit", phases.admit},     {"schedule", phases.schedule}, {"upload", phases.upload},
+          {"forward", phases.forward}, {"sample", phases.sample},     {"commit", phases.commit},
+          {"deliver", phases.deliver}};
+}
+
+// What the engine's thread says to the one that waits for a probe.
+struct ProbeBoard {
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t num_good = 0;
+  std::string failure;
+};
+
+runtime::EventSink probe_sink(const std::shared_ptr<ProbeBoard>& board, size_t replica) {
+  return [board, replica](const runtime::Event& event) {
+    if (event.finish == runtime::FinishReason::kNotFinished) return;
+    const std::lock_guard lock(board->mutex);
+    const bool is_good =
+        event.finish == runtime::FinishReason::kLength || event.finish == runtime::FinishReason::kStop;
+    if (is_good) {
+      ++board->num_good;
+    } else if (board->failure.empty()) {
+      board->failure = fmt::format("replica {}: {}", replica,
+                                   event.error.empty() ? "the request was cancelled" : event.error);
+    }
+    board->changed.notify_all();
+  };
+}
+
 }  // namespace
 
 double RateMeter::update(uint64_t total, Clock::time_point now) {
@@ -59,8 +124,68 @@ StatusPages::StatusPages(runtime::Engine& engine, ServingMetrics& metrics, std::
 
 void StatusPages::health(const http::Request& /*request*/, const Responder& responder) const {
   const runtime::Health health = engine_.health();
-  if (health.serving) return responder->send({.body = R"({"status":"ok"})"});
-  responder->send({.status = 503, .body = to_text({{"status", "unavailable"}, {"reason", health.reason}})});
+  responder->send(health_response(health, health.serving));
+}
+
+void StatusPages::ready(const http::Request& /*request*/, const Responder& responder) {
+  const runtime::Health health = engine_.health();
+  responder->send(health_response(health, health.serving && health.state == State::kServing));
+}
+
+void StatusPages::livez(const http::Request& /*request*/, const Responder& responder) {
+  const runtime::Health health = engine_.health();
+  responder->send(health_response(health, health.state != State::kFailed));
+}
+
+void StatusPages::health_generate(const http::Request& /*request*/, const Responder& responder) {
+  constexpr size_t kMostWaiting = 16;
+  if (prober_.queue()->size() >= kMostWaiting)
+    return responder->send(
+        {.status = 503,
+         .headers = {{"Retry-After", "1"}},
+         .body = to_text(
+             {{"status", "unavailable"}, {"reason", fmt::format("{} probes wait already", kMostWaiting)}})});
+  prober_.queue()->push([this, responder] {
+    if (!responder->connected()) return;
+    const std::string failure = probe_failure();
+    runtime::Health health = engine_.health();
+    if (!failure.empty()) health.reason = failure;
+    responder->send(health_response(health, failure.empty()));
+  });
+}
+
+std::string StatusPages::probe_failure() {
+  constexpr std::chrono::seconds kPatience{20};
+  const auto board = std::make_shared<ProbeBoard>();
+  const size_t num_replicas = engine_.stats().replicas.size();
+  std::vector<runtime::RequestId> ids;
+  for (size_t replica = 0; replica < num_replicas; ++replica) {
+    runtime::Request request{.prompt = {0}, .max_new_tokens = 1, .ignore_eos = true};
+    request.sampling.temperature = 0;
+    request.replica = static_cast<int>(replica);
+    request.label = "health_generate";
+    const auto id = engine_.submit(std::move(request), probe_sink(board, replica));
+    if (!id) return id.error().message;
+    ids.push_back(*id);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::unique_lock lock(board->mutex);
+  while (board->num_good < num_replicas && board->failure.empty() && !is_stopping_ &&
+         std::chrono::steady_clock::now() < deadline)
+    board->changed.wait_for(lock, std::chrono::milliseconds(100));
+  if (board->num_good == num_replicas) return "";
+  const std::string failure = !board->failure.empty()
+                                  ? board->failure
+                                  : fmt::format("{} of {} replicas gave a token within {} s", board->num_good,
+                                                num_replicas, kPatience.count());
+  lock.unlock();
+  for (const runtime::RequestId id : ids) engine_.cancel(id);
+  return failure;
+}
+
+void StatusPages::stop() {
+  is_stopping_ = true;
+  prober_.stop();
 }
 
 void StatusPages::live(const http::Request& /*request*/, const Responder& responder) {
@@ -79,7 +204,11 @@ void StatusPages::live(const http::Request& /*request*/, const Responder& respon
                      {"replicas", std::move(replicas)},
                      {"tokens_per_second", rate_.update(stats.output_tokens, now)},
                      {"rows_per_rank", stats.last_step_rows},
-                     {"steps", stats.steps}};
+                     {"steps", stats.steps},
+                     {"state", name_of(engine_.health().state)},
+                     {"restarts", stats.restarts},
+                     {"phase_seconds", phases_json(stats.phases)},
+                     {"last_step_seconds", stats.last_step_seconds}};
   responder->send({.headers = {{"Cache-Control", "no-store"}}, .body = to_text(live)});
 }
 

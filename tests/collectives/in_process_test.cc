@@ -441,5 +441,31 @@ TEST(Failures, ADeviceThatBreaksInsideAnExchangeEndsEveryRank) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("the device was lost"));
 }
 
+// While ranks wait, anybody can see for whom and where.
+TEST(Waits, NameTheEdgeTheGroupAndWhoIsMissing) {
+  const planning::RankGrid grid = grid_of(3, 1);
+  InProcessWorld world(grid, {});
+  EXPECT_TRUE(world.waits().texts.empty());
+  std::vector<std::jthread> ranks;
+  for (const int rank : {0, 2})
+    ranks.emplace_back([&, rank] {
+      const auto kernels = kernels::make_cpu_kernels();
+      const auto communicator = world.communicator(rank, *kernels);
+      float in = 1, out = 0;
+      EXPECT_THROW(
+          communicator->all_reduce({.in = view_of(&in, {1, 1}), .out = view_of(&out, {1, 1})}, grid.all(),
+                                   {17, 5, "all_reduce on the edge attention.3 -> dense.3"}),
+          Fatal);
+    });
+  InProcessWorld::Waits waits;
+  while (waits.ranks.size() < 2) waits = world.waits();
+  world.fail("the test is over");
+  ranks.clear();
+  EXPECT_EQ(waits.ranks, (std::set<int>{0, 2}));
+  EXPECT_EQ(waits.texts, std::vector<std::string>{
+                             "step 5 of engine step 17 (all_reduce on the edge attention.3 -> dense.3) in "
+                             "group [0,1,2]: waiting for rank 1"});
+}
+
 }  // namespace
 }  // namespace lockstep::collectives::test

@@ -65,18 +65,16 @@ class ScriptedEngine : public runtime::Engine {
   const runtime::ModelInfo& model() const override { return info_; }
   runtime::EngineStats stats() const override {
     const std::lock_guard lock(mutex_);
-    runtime::EngineStats stats;
+    runtime::EngineStats stats{.num_ranks = 4, .steps = 12};
     stats.replicas = {{static_cast<int>(running_.size()), 0, static_cast<int64_t>(running_.size()), 100},
                       {0, 0, 0, 100, 0, 8}};
-    stats.num_ranks = 4;
-    stats.steps = 12;
     stats.output_tokens = num_tokens_;
     stats.last_step_rows = {2, 2, 1, 1};
     return stats;
   }
   runtime::Health health() const override {
     const std::lock_guard lock(mutex_);
-    return {failure.empty(), failure};
+    return {.serving = failure.empty(), .reason = failure, .state = state};
   }
   std::string plan_text() const override { return "edge <0>: all_reduce & add\n"; }
   Json plan_json() const override { return {{"edges", Json::array({"all_reduce"})}}; }
@@ -100,6 +98,7 @@ class ScriptedEngine : public runtime::Engine {
   std::function<int32_t(runtime::RequestId)> num_cached_tokens;  // of a prompt; set before requests come
   std::optional<Error> refusal;                                  // of submit()
   std::string failure;                                           // of health()
+  runtime::Health::State state = runtime::Health::State::kServing;
   std::vector<runtime::Request> requests;
   std::atomic<int> num_cancelled{0}, num_clears{0};
 
@@ -162,7 +161,7 @@ class ScriptedEngine : public runtime::Engine {
     }
   }
 
-  Script script_;
+  const Script script_;
   Tokenizer tokenizer_;
   runtime::ModelInfo info_;
   mutable std::mutex mutex_;

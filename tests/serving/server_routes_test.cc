@@ -57,7 +57,7 @@ TEST(Routes, RequestsThatWereGivenUpAreNotWorkedFor) {
     const bool connected_;
   };
   ScriptedEngine engine([](const runtime::Request&) { return std::string("x"); });
-  ServingMetrics metrics(engine);
+  ServingMetrics metrics(engine, "tutor");
   std::vector<std::string> worked_for;
   {
     Workers workers(1);
@@ -127,16 +127,6 @@ TEST(Routes, TheCacheIsForgottenOnRequest) {
   EXPECT_EQ(served.ask("POST", "/flush_cache", "", "x-api-key: key\r\n").status, 200);
   EXPECT_EQ(served.ask("GET", "/flush_cache", "", "x-api-key: key\r\n").status, 200);
   EXPECT_EQ(served.engine.num_clears, 2);
-}
-
-TEST(Routes, ASignOfLifeIsAToken) {
-  ServedScript served("x");
-  EXPECT_EQ(served.ask("GET", "/health_generate").status, 200);
-  EXPECT_EQ(served.engine.request(0).max_new_tokens, 1);
-  served.engine.fail_after("rank 1 is gone", 0);
-  const auto response = served.ask("GET", "/health_generate");
-  EXPECT_EQ(response.status, 503);
-  EXPECT_EQ(ServedScript::json(response)["reason"], "rank 1 is gone");
 }
 
 TEST(Routes, AbortedAnswersEndWithWhatHasCome) {

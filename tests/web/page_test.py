@@ -295,6 +295,8 @@ class PageTest:
         self.equal(self.browser.run("return [...document.querySelectorAll('[role=meter] > span')].map((m) => m.style.width)")[1], "93.75%")
         steps = self.browser.text("#steps")
         self.wait("the next figures", lambda: self.browser.text("#steps") != steps)
+        self.equal(self.browser.text("#engine-state"), "serving")
+        self.equal(self.browser.texts("#phases .replica-value"), ["1.00 ms", "12 ms"])
         points = self.browser.run("return document.querySelector('#sparkline polyline').getAttribute('points').split(' ').length")
         assert points >= 2, points
         self.equal(self.browser.run("return document.querySelector('nav a').href"), self.base + "/plan")

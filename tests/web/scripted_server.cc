@@ -70,7 +70,9 @@ class Script {
               {{"running", 12}, {"queued", 0}, {"pages_used", 960}, {"pages_total", 1024}}}},
             {"tokens_per_second", 412.5 + wave(13, 220)},
             {"rows_per_rank", rows},
-            {"steps", 91000 + n * 37}};
+            {"steps", 91000 + n * 37},
+            {"state", "serving"},
+            {"phase_seconds", {{"schedule", 0.001 * 37 * n}, {"forward", 0.012 * 37 * n}}}};
   }
 
   Json state() {

@@ -132,15 +132,26 @@ void Rendezvous::wait_entering(uint64_t generation, const Tag& tag) {
   give_up(in_time ? "" : expired(tag));  // in time and not passed: the world failed and has its reason
 }
 
-std::string Rendezvous::expired(const Tag& tag) const {
+std::string Rendezvous::place_of(const Tag& tag) const {
   std::vector<int> missing;
   for (size_t at = 0; at < members_.size(); ++at)
     if (!here_[at]) missing.push_back(members_[at]);
-  return fmt::format(
-      "no progress for {} ms at step {} of engine step {} ({}) in group [{}]: waiting for rank {}; "
-      "--collective-timeout sets how long ranks wait",
-      deadline_.count(), tag.plan_step, tag.engine_step, tag.what, fmt::join(members_, ","),
-      fmt::join(missing, ", "));
+  return fmt::format("step {} of engine step {} ({}) in group [{}]: waiting for rank {}", tag.plan_step,
+                     tag.engine_step, tag.what, fmt::join(members_, ","), fmt::join(missing, ", "));
+}
+
+std::string Rendezvous::expired(const Tag& tag) const {
+  return fmt::format("no progress for {} ms at {}; --collective-timeout sets how long ranks wait",
+                     deadline_.count(), place_of(tag));
+}
+
+std::optional<Rendezvous::Pending> Rendezvous::pending() {
+  const std::lock_guard lock(mutex_);
+  if (num_here_ == 0 || phase_ != Phase::kEntering) return std::nullopt;
+  Pending pending{.waiting = {}, .text = place_of(tag_)};
+  for (size_t at = 0; at < members_.size(); ++at)
+    if (here_[at]) pending.waiting.push_back(members_[at]);
+  return pending;
 }
 
 void Rendezvous::record_failure(std::string reason) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,12 @@ class Rendezvous {
   const std::vector<int>& members() const { return members_; }
   const std::vector<Abroad>& abroad() const { return abroad_; }
   uint32_t number() const { return number_; }
+  // Who waits here now, and for whom; from any thread.
+  struct Pending {
+    std::vector<int> waiting;
+    std::string text;  // names step, group and the missing ranks
+  };
+  std::optional<Pending> pending();
   void wake();  // after the world failed
 
  private:
@@ -70,7 +77,8 @@ class Rendezvous {
   bool spun_until_passed(uint64_t generation);
   void wait_entering(uint64_t generation, const Tag& tag);
   bool passed(uint64_t generation) const { return generation_.load(std::memory_order_acquire) != generation; }
-  std::string expired(const Tag& tag) const;
+  std::string place_of(const Tag& tag) const;  // under mutex_
+  std::string expired(const Tag& tag) const;   // under mutex_
   // Both under mutex_: once a member has given up entering, whoever comes later sees that and gives up too.
   void record_failure(std::string reason);
   [[noreturn]] void give_up(std::string reason);

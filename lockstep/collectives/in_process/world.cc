@@ -112,6 +112,16 @@ void InProcessWorld::fail_here(const std::string& reason) {
   for (auto& [members, group] : groups_) group->wake();
 }
 
+InProcessWorld::Waits InProcessWorld::waits() const {
+  Waits waits;
+  for (const auto& [members, group] : groups_)
+    if (auto pending = group->pending()) {
+      waits.ranks.insert(pending->waiting.begin(), pending->waiting.end());
+      waits.texts.push_back(std::move(pending->text));
+    }
+  return waits;
+}
+
 Rendezvous& InProcessWorld::rendezvous(const std::vector<int>& members) { return *groups_.at(members); }
 
 }  // namespace lockstep::collectives

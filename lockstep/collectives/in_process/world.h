@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,12 @@ class InProcessWorld {
   // first reason is kept.
   void fail(const std::string& reason);
   Links* links() const { return links_.get(); }
+  // Which ranks wait for which others, and where. From any thread.
+  struct Waits {
+    std::set<int> ranks;
+    std::vector<std::string> texts;  // one a group
+  };
+  Waits waits() const;
 
  private:
   friend class InProcessCommunicator;

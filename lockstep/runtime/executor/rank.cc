@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
@@ -49,7 +50,8 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .rank = rank,
                  .hidden = parts.options.hidden,
                  .communicator = *communicator_,
-                 .kernels = *kernels_}),
+                 .kernels = *kernels_,
+                 .marks = parts.options.spans == SpanRecording::kOn ? &marks_ : nullptr}),
       host_logits_(kernels_->memory().host_side()),
       helpers_(helpers_beside(kernels_->memory(), parts.plans->grid.num_ranks())) {}
 
@@ -93,8 +95,25 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
     forward();
   }
   copy_slots(own, &SequenceRows::slot, &SequenceRows::save_slot);
-  deliver(input, on_host(logits), sink);
+  const TensorView in_memory = on_host(logits);
+  const auto begin = std::chrono::steady_clock::now();
+  deliver(input, in_memory, sink);
+  const auto end = std::chrono::steady_clock::now();
+  sample_seconds_ = std::chrono::duration<double>(end - begin).count();
+  boundary_.rest();
+  keep_spans(begin, end);
 }
+
+// Each mark lasts until the next; what follows the last edge is the sampler's.
+void Rank::keep_spans(std::chrono::steady_clock::time_point sampled,
+                      std::chrono::steady_clock::time_point end) {
+  for (size_t at = 0; at + 1 < marks_.size(); ++at)
+    spans_.push_back({*marks_[at].what, marks_[at].begin, std::min(marks_[at + 1].begin, sampled)});
+  if (!marks_.empty()) spans_.push_back({"samples", sampled, end});
+  marks_.clear();
+}
+
+std::vector<RankSpan> Rank::take_spans() { return std::exchange(spans_, {}); }
 
 // Snapshots of what is kept once a sequence: whole slots, in every layer that has some.
 void Rank::copy_slots(const std::vector<SequenceRows>& sequences, int32_t SequenceRows::* from,

@@ -1,6 +1,7 @@
 #pragma once
 // One rank: what its thread owns and the forward that it runs. Private to the executor.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,12 @@ class Rank {
   // What the device was given has run. Its faults are in the log: at the end there is nobody to tell.
   void wait_idle() const;
 
+  // From any thread.
+  std::string doing() const { return boundary_.doing(); }
+  // While no step runs.
+  double sample_seconds() const { return sample_seconds_; }
+  std::vector<RankSpan> take_spans();
+
  private:
   bool repeats(const StepInput& input, const ReplicaSequences& sequences) const;
   void copy_slots(const std::vector<SequenceRows>& sequences, int32_t SequenceRows::* from,
@@ -30,6 +37,7 @@ class Rank {
   static uint64_t shape_of(const planning::StepPlan& plan);
   TensorView on_host(const TensorView& logits);
   void deliver(const StepInput& input, TensorView logits, const LogitSink& sink);
+  void keep_spans(std::chrono::steady_clock::time_point sampled, std::chrono::steady_clock::time_point end);
   std::string fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const;
 
   const RankExecutorParts& parts_;
@@ -37,10 +45,13 @@ class Rank {
   const std::unique_ptr<kernels::Kernels> kernels_;
   const std::unique_ptr<collectives::Communicator> communicator_;
   Workspace workspace_;
+  std::vector<collectives::Mark> marks_;  // of the step that runs; kept only when steps are traced
   collectives::Boundary boundary_;
   std::unique_ptr<models::Model> model_;
   CacheMemory cache_;
   Buffer host_logits_;
+  std::vector<RankSpan> spans_;          // since they were taken last
+  double sample_seconds_ = 0;            // of the last step
   std::unique_ptr<JobThreads> helpers_;  // none where ranks compute on the host; last: end before the rest
 };
 

@@ -1,5 +1,7 @@
 #include "lockstep/runtime/executor/rank_executor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -79,7 +81,8 @@ class RankExecutor final : public Executor {
         loaded[static_cast<size_t>(rank)] = ranks_[static_cast<size_t>(rank)]->load(report.bytes_read);
       });
     }
-    if (!failure_.empty()) return Error{ErrorCode::kInternal, failure_, ""};
+    if (std::string failed = failure(); !failed.empty())
+      return Error{ErrorCode::kInternal, std::move(failed), ""};
     for (const Status& status : loaded)
       if (!status) return status.error();
     return Done{};
@@ -89,28 +92,71 @@ class RankExecutor final : public Executor {
 
   void run_beside(const StepInput& input, const LogitSink& sink,
                   const std::function<void()>& meanwhile) override {
-    if (!failure_.empty()) throw Fatal(failure_);
+    if (const std::string failed = failure(); !failed.empty()) throw Fatal(failed);
+    const auto begin = std::chrono::steady_clock::now();
     const StepRows rows = flatten(input);
+    times_.upload = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run_all([&](int rank) { ranks_[static_cast<size_t>(rank)]->run(input, rows, sink); }, meanwhile);
-    if (!failure_.empty()) throw Fatal(failure_);
+    if (const std::string failed = failure(); !failed.empty()) throw Fatal(failed);
+    times_.sample = 0;
+    for (const auto& rank : ranks_) times_.sample = std::max(times_.sample, rank->sample_seconds());
+  }
+
+  std::string failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  std::string interrupt(const std::string& why) override {
+    std::string told = fmt::format("{}: {}", why, what_ranks_do());
+    fail(told);
+    return told;
+  }
+
+  StepTimes last_times() const override { return times_; }
+  std::vector<std::vector<RankSpan>> take_spans() override {
+    std::vector<std::vector<RankSpan>> spans;
+    if (parts_.options.spans == SpanRecording::kOff) return spans;
+    for (const auto& rank : ranks_) spans.push_back(rank->take_spans());
+    return spans;
   }
 
  private:
   void run_all(const JobThreads::Job& job, const std::function<void()>& meanwhile = {}) {
-    std::mutex first;
-    std::string reason;
-    const auto on_error = [&](int rank, const std::string& what) {
-      const std::lock_guard lock(first);
-      if (reason.empty()) reason = fmt::format("rank {} failed: {}", rank, what);
-      world_.fail(reason);  // wakes the others; the first reason is kept
-    };
-    threads_.run(job, on_error, meanwhile);
-    if (!reason.empty()) failure_ = reason;
+    threads_.run(
+        job, [&](int rank, const std::string& what) { fail(fmt::format("rank {} failed: {}", rank, what)); },
+        meanwhile);
+  }
+
+  // The first reason is kept. It wakes the others.
+  void fail(const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_.empty()) failure_ = reason;
+    }
+    world_.fail(reason);
+  }
+
+  // Who waits for whom and, of those who do not wait, what they do.
+  std::string what_ranks_do() const {
+    constexpr size_t kMostNamed = 8;
+    const collectives::InProcessWorld::Waits waits = world_.waits();
+    std::vector<std::string> all = waits.texts;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (!waits.ranks.contains(static_cast<int>(rank)))
+        all.push_back(fmt::format("rank {} {}", rank, ranks_[rank]->doing()));
+    const size_t left_out = all.size() - std::min(all.size(), kMostNamed);
+    all.resize(all.size() - left_out);
+    std::string text = fmt::format("{}", fmt::join(all, "; "));
+    if (left_out > 0) text += fmt::format("; and {} more", left_out);
+    return text;
   }
 
   const RankExecutorParts parts_;
   collectives::InProcessWorld world_;
-  std::string failure_;
+  mutable std::mutex mutex_;
+  std::string failure_;  // guarded by mutex_
+  StepTimes times_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   JobThreads threads_;  // last: they end before what they use
 };

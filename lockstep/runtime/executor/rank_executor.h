@@ -14,6 +14,8 @@
 
 namespace lockstep::runtime {
 
+enum class SpanRecording : uint8_t { kOff, kOn };  // of what every rank does when, for traces
+
 struct RankExecutorOptions {
   int vocab = 0, hidden = 0;
   int page_size = 16;
@@ -23,6 +25,7 @@ struct RankExecutorOptions {
   std::optional<QuantFormat> quantization;  // of plain weights, while they are read
   kernels::DeviceChoice device;
   std::chrono::milliseconds deadline{60000};  // of one wait between ranks
+  SpanRecording spans = SpanRecording::kOff;
 };
 
 // Everything that outlives a step. The executor keeps what it is given alive.

@@ -9,6 +9,7 @@
 #include "lockstep/serving/openai/completion_reply.h"
 #include "lockstep/serving/openai/completion_request.h"
 #include "lockstep/serving/openai/native.h"
+#include "lockstep/serving/request_log.h"
 #include "lockstep/serving/router.h"
 
 namespace lockstep::serving::openai {
@@ -284,7 +285,10 @@ void Api::set_tenant(const http::Request& from, runtime::Request& request) const
 void Api::start(const http::Request& request, const Responder& responder, const std::string& id,
                 std::vector<ChoiceInput> choices, std::unique_ptr<GenerationListener> listener,
                 Clock::time_point received) const {
-  for (ChoiceInput& choice : choices) set_tenant(request, choice.request);
+  for (ChoiceInput& choice : choices) {
+    choice.request.label = request.header(kRequestIdHeader);
+    set_tenant(request, choice.request);
+  }
   auto generation =
       std::make_shared<Generation>(context_.engine, context_.chat.tokenizer(), std::move(choices),
                                    context_.metrics.measure(std::move(listener), request.target, received));

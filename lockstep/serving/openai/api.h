@@ -57,7 +57,6 @@ class Api {
   void chat_completions(const http::Request& request, const Responder& responder) const;
   void completions(const http::Request& request, const Responder& responder) const;
   void generate(const http::Request& request, const Responder& responder) const;  // SGLang's
-  void health_generate(const http::Request& request, const Responder& responder) const;
   void flush_cache(const http::Request& request, const Responder& responder) const;
   void abort_request(const http::Request& request, const Responder& responder) const;
   void embeddings(const http::Request& request, const Responder& responder) const;

@@ -1,39 +1,9 @@
-// The endpoints of Api that generate nothing for their caller: tokens, aborting, a sign of life.
+// The endpoints of Api that generate nothing for their caller: tokens, aborting.
 #include <utility>
 
 #include "lockstep/serving/openai/api.h"
 
 namespace lockstep::serving::openai {
-namespace {
-
-// Answers when one token has come, or cannot.
-class SignOfLife : public GenerationListener {
- public:
-  explicit SignOfLife(std::shared_ptr<http::Responder> responder) : responder_(std::move(responder)) {}
-  void started() override {}
-  void on_deltas(int /*choice_idx*/, Deltas /*deltas*/,
-                 const std::vector<runtime::OutputToken>& /*tokens*/) override {}
-  void on_choice_end(int /*choice_idx*/, const ChoiceEnd& /*end*/) override {}
-  void finished() override { responder_->send({.body = R"({"status":"ok"})"}); }
-  void failed(const Error& error) override {
-    responder_->send(
-        {.status = 503, .body = to_text({{"status", "unavailable"}, {"reason", error.message}})});
-  }
-
- private:
-  std::shared_ptr<http::Responder> responder_;
-};
-
-}  // namespace
-
-void Api::health_generate(const http::Request& request, const Responder& responder) const {
-  runtime::Request one_token{
-      .prompt = {0}, .sampling = {.temperature = 0}, .max_new_tokens = 1, .ignore_eos = true};
-  std::vector<ChoiceInput> choices;
-  choices.push_back({std::move(one_token), {}});
-  start(request, responder, random_id("health-"), std::move(choices), std::make_unique<SignOfLife>(responder),
-        Clock::now());
-}
 
 void Api::flush_cache(const http::Request& /*request*/, const Responder& responder) const {
   context_.engine.clear_cache();

@@ -83,6 +83,25 @@ function makeReplica() {
   return row;
 }
 
+// What a mean step since the last look spent where; while there was none, the bars stay.
+let phasesBefore = null;
+function drawPhases(phases, steps) {
+  const before = phasesBefore;
+  phasesBefore = { phases, steps };
+  if (!before || steps <= before.steps) return;
+  const each = Object.entries(phases).map(([name, total]) => [name, (1000 * (number(total) - number(before.phases[name]))) / (steps - before.steps)]);
+  const whole = Math.max(1e-9, each.reduce((sum, [, ms]) => sum + ms, 0));
+  sync(byId('phases'), each, makeReplica, (row, [name, ms]) => {
+    const [title, meter, value] = row.children;
+    title.textContent = name;
+    meter.setAttribute('aria-label', name);
+    meter.setAttribute('aria-valuemax', '100');
+    meter.setAttribute('aria-valuenow', String(Math.round((100 * ms) / whole)));
+    meter.firstChild.style.width = `${Math.min(100, (100 * ms) / whole)}%`;
+    value.textContent = `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
+  });
+}
+
 function drawReplicas(replicas) {
   sync(byId('replicas'), replicas, makeReplica, (row, replica, i) => {
     const used = number(replica.pages_used);
@@ -94,7 +113,8 @@ function drawReplicas(replicas) {
     meter.setAttribute('aria-valuenow', String(used));
     meter.firstChild.style.width = `${Math.min(100, (used / total) * 100)}%`;
     meter.classList.toggle('high', used > 0.9 * total);
-    value.textContent = `${grouped(used)} of ${grouped(total)}`;
+    const queued = number(replica.queued);
+    value.textContent = `${grouped(used)} of ${grouped(total)}` + (queued > 0 ? `, ${grouped(queued)} queued` : '');
   });
 }
 
@@ -113,6 +133,8 @@ function draw(live) {
   drawSparkline(rate);
   drawRanks(rows);
   drawReplicas(replicas);
+  drawPhases(live.phase_seconds ?? {}, number(live.steps));
+  setText('engine-state', String(live.state ?? '–') + (number(live.restarts) > 0 ? `, ${grouped(live.restarts)} restarts` : ''));
 }
 
 // Calls onModel(name) whenever the server is reached; runs as long as the page does.

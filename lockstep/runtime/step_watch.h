@@ -1,0 +1,58 @@
+#pragma once
+// The executor of a running engine, seen from outside: which step runs, since when, for which requests, and
+// when all ranks last came to the end of one. The engine's thread runs steps through it, any thread may look.
+// Private to the engine loop.
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/runtime/step.h"
+
+namespace lockstep::runtime {
+
+class StepWatch final : public Executor {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit StepWatch(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
+
+  void run(const StepInput& input, const LogitSink& sink) override {
+    run_beside(input, sink, [] {});
+  }
+  void run_beside(const StepInput& input, const LogitSink& sink,
+                  const std::function<void()>& meanwhile) override;
+  std::string failure() const override { return executor_->failure(); }
+  std::string interrupt(const std::string& why) override { return executor_->interrupt(why); }
+  StepTimes last_times() const override { return executor_->last_times(); }
+  std::vector<std::vector<RankSpan>> take_spans() override { return executor_->take_spans(); }
+
+  // The engine's thread only: of the last step.
+  struct Interval {
+    Clock::time_point begin, end;
+  };
+  Interval last_run() const { return last_run_; }
+  uint64_t last_step() const { return last_step_; }
+
+  struct Running {
+    uint64_t step = 0;
+    Clock::time_point since;
+  };
+  std::optional<Running> running() const;
+  Clock::time_point last_end() const;       // of a step that all ranks finished; at first, when this was made
+  std::vector<RequestId> last_ids() const;  // of the step that runs, or else the one before
+
+ private:
+  const std::unique_ptr<Executor> executor_;
+  Interval last_run_;
+  uint64_t last_step_ = 0;
+  mutable std::mutex mutex_;
+  std::optional<Running> running_;  // guarded by mutex_, as is what follows
+  std::vector<RequestId> ids_;
+  Clock::time_point last_end_ = Clock::now();
+};
+
+}  // namespace lockstep::runtime
