@@ -1,5 +1,6 @@
 """A virtual environment with the clients that the tests of this folder use, made once in build/api-venv."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -29,8 +30,8 @@ def run_in_venv(repository, script):
     """Goes on in the environment: returns where the process runs in it already, and else starts the script there."""
     if "--in-venv" in sys.argv:
         return
+    os.makedirs(f"{repository}/build", exist_ok=True)
     lock = open(f"{repository}/build/api-venv.lock", "w")  # ctest may start several of these tests at once
-    import fcntl
     fcntl.flock(lock, fcntl.LOCK_EX)
     interpreter = _python_with(repository)
     lock.close()

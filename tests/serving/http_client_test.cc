@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <mutex>
 #include <thread>
 
 namespace lockstep::serving::http {
@@ -69,14 +69,15 @@ TEST(HttpClient, ManyRequestsAtOnceEachGetTheirOwnAnswer) {
 
 // One connection after another is one connection; and one that the server closes meanwhile is made again.
 TEST(HttpClient, UsesConnectionsAgain) {
-  std::atomic<int> asked = 0;
+  std::mutex mutex;  // of remotes
   std::vector<std::string> remotes;
   ServerOptions options;
   options.idle_timeout = std::chrono::milliseconds(300);
   const Served served(
       [&](const Request& request, const std::shared_ptr<Responder>& responder) {
+        const std::lock_guard lock(mutex);
         remotes.push_back(request.remote);
-        responder->send({.body = std::to_string(++asked)});
+        responder->send({.body = std::to_string(remotes.size())});
       },
       options);
   const auto client = std::move(*Client::make(served.url(), kLong));
@@ -92,6 +93,7 @@ TEST(HttpClient, UsesConnectionsAgain) {
   };
   next();
   client->run();
+  const std::lock_guard lock(mutex);
   ASSERT_EQ(remotes.size(), 4U);
   EXPECT_EQ(remotes[0], remotes[1]);
   EXPECT_EQ(remotes[0], remotes[2]);
