@@ -27,12 +27,16 @@ enum class RowKind : uint8_t {
   kDecode,  // the one token drawn last
 };
 enum class WantedLogits : uint8_t { kNone, kLast, kAll };
+// kLargest: all that is wanted of the logits is the largest and whose it is, which spares a GPU the way of
+// the others to the host.
+enum class LogitUse : uint8_t { kAny, kLargest };
 
 // The rows that one request has in a step: tokens context - token_ids.size() … context - 1 of its sequence.
 struct SequenceRows {
   RequestId id = 0;
   RowKind kind = RowKind::kPrompt;
   WantedLogits wanted = WantedLogits::kNone;
+  LogitUse use = LogitUse::kAny;
   std::vector<int32_t> token_ids;
   int32_t context = 0;              // tokens in the cache once the step has run, these rows included
   std::vector<int32_t> page_table;  // page of token t is page_table[t / page_size]; covers `context` tokens
@@ -48,14 +52,18 @@ struct SequenceRows {
 struct StepInput {
   planning::StepPlan plan;                          // its counts are those of `replicas`
   std::vector<std::vector<SequenceRows>> replicas;  // [replicas] in row order: sequence after sequence
+  int32_t num_valid_logits = 0;                     // ids at or above are not drawn; 0: all are valid
 };
+
+constexpr int32_t kNoToken = -1;
 
 // The logits of one wanted row, at its home rank.
 struct LogitRow {
   int replica = 0;
-  int32_t row = 0;          // among the replica's rows of this step
-  std::span<float> logits;  // [vocab]; the receiver may change them
-  std::string fault;        // not empty: a logit is not finite; names layer, rank and row range
+  int32_t row = 0;             // among the replica's rows of this step
+  std::span<float> logits;     // [vocab]; the receiver may change them; empty where `largest` is given
+  std::string fault;           // not empty: a logit is not finite; names layer, rank and row range
+  int32_t largest = kNoToken;  // the id of the largest valid logit, where that suffices
 };
 
 // Called once a wanted row, on the thread of its home rank, concurrently with other rows.

@@ -109,6 +109,7 @@ void StepLoop::refuse(AcceptedRequest accepted, FinishReason finish, std::string
 void StepLoop::step(const std::function<void()>& meanwhile) {
   std::optional<StepInput> input = scheduler_.next();
   LOCKSTEP_CHECK(input.has_value(), "no step was formed for {} open requests", open_.size());
+  say_what_logits_are_for(*input);
   const StepDraws::FindState find_state = [this](RequestId id) -> const DrawState& {
     return open_.at(id)->draw;
   };
@@ -130,6 +131,15 @@ void StepLoop::step(const std::function<void()>& meanwhile) {
       commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
   }
   scheduler_.recycle(*std::move(input));
+}
+
+void StepLoop::say_what_logits_are_for(StepInput& input) const {
+  input.num_valid_logits = config_.vocabulary.num_valid_tokens;
+  for (std::vector<SequenceRows>& sequences : input.replicas)
+    for (SequenceRows& rows : sequences)
+      rows.use = rows.wanted == WantedLogits::kLast && needs_largest_only(open_.at(rows.id)->draw)
+                     ? LogitUse::kLargest
+                     : LogitUse::kAny;
 }
 
 void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {

@@ -75,6 +75,7 @@ class StepLoop {
     Event event;
   };
 
+  void say_what_logits_are_for(StepInput& input) const;
   void commit(const SequenceRows& rows, std::span<RowResult> results);
   void take_scores(OpenRequest& request, std::span<RowResult> results);
   void take_token(OpenRequest& request, OutputToken token, Event event);

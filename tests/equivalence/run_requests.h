@@ -39,38 +39,73 @@ struct Outcome {
   int num_final_events = 0;
 };
 
-// Submits all at once and waits for the last final event. What is not accepted ends as kError.
-inline std::vector<Outcome> run_all(runtime::Engine& engine, const std::vector<runtime::Request>& requests) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Outcome> outcomes(requests.size());
-  size_t num_done = 0;
-  for (size_t at = 0; at < requests.size(); ++at) {
-    const auto id = engine.submit(requests[at], [&, at](const runtime::Event& event) {
-      const std::lock_guard lock(mutex);
-      Outcome& outcome = outcomes[at];
-      for (const auto& token : event.tokens) outcome.ids.push_back(token.token_id);
-      if (event.prompt_scores) outcome.scores = event.prompt_scores;
-      if (event.finish == runtime::FinishReason::kNotFinished) return;
-      outcome.finish = event.finish;
-      outcome.error = event.error;
-      ++outcome.num_final_events;
-      ++num_done;
-      changed.notify_all();
-    });
-    if (id) continue;
-    const std::lock_guard lock(mutex);
-    outcomes[at] = {
-        .finish = runtime::FinishReason::kError, .error = id.error().message, .num_final_events = 1};
-    ++num_done;
+// Requests that run until each has had its final event. What is not accepted ends as kError.
+class Running {
+ public:
+  explicit Running(std::vector<runtime::Request> requests)
+      : requests_(std::move(requests)), outcomes_(requests_.size()) {}
+
+  void submit_all(runtime::Engine& engine) {
+    for (size_t at = 0; at < requests_.size(); ++at) {
+      const auto id =
+          engine.submit(requests_[at], [this, at](const runtime::Event& event) { note(at, event); });
+      if (!id)
+        end(at,
+            {.finish = runtime::FinishReason::kError, .error = id.error().message, .num_final_events = 1});
+    }
   }
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return num_done == requests.size(); });
-  return outcomes;
+  std::vector<Outcome> wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return num_done_ == requests_.size(); });
+    return outcomes_;
+  }
+
+ private:
+  void note(size_t at, const runtime::Event& event) {
+    const std::lock_guard lock(mutex_);
+    Outcome& outcome = outcomes_[at];
+    for (const auto& token : event.tokens) outcome.ids.push_back(token.token_id);
+    if (event.prompt_scores) outcome.scores = event.prompt_scores;
+    if (event.finish == runtime::FinishReason::kNotFinished) return;
+    outcome.finish = event.finish;
+    outcome.error = event.error;
+    ++outcome.num_final_events;
+    ++num_done_;
+    changed_.notify_all();
+  }
+  void end(size_t at, Outcome outcome) {
+    const std::lock_guard lock(mutex_);
+    outcomes_[at] = std::move(outcome);
+    ++num_done_;
+  }
+
+  const std::vector<runtime::Request> requests_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Outcome> outcomes_;
+  size_t num_done_ = 0;
+};
+
+// Submits all at once and waits for the last final event.
+inline std::vector<Outcome> run_all(runtime::Engine& engine, const std::vector<runtime::Request>& requests) {
+  Running running(requests);
+  running.submit_all(engine);
+  return running.wait();
 }
 
 inline runtime::Request greedy(std::vector<int32_t> prompt, int max_new_tokens) {
   return {.prompt = std::move(prompt), .sampling = {.temperature = 0}, .max_new_tokens = max_new_tokens};
+}
+
+// Submits all from the engine's own thread, between two steps: they come into the same steps every time.
+inline std::vector<Outcome> run_together(runtime::Engine& engine,
+                                         const std::vector<runtime::Request>& requests) {
+  Running running(requests);
+  const auto id = engine.submit(greedy({5, 6, 7}, 1), [&](const runtime::Event& event) {
+    if (event.finish != runtime::FinishReason::kNotFinished) running.submit_all(engine);
+  });
+  if (!id) throw std::runtime_error(id.error().message);
+  return running.wait();
 }
 
 }  // namespace lockstep::test

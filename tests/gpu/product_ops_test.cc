@@ -69,6 +69,9 @@ TEST_F(ProductOps, GroupedFfn) {
                                    {2048, 768, {0, 1, 2, 4, 8}, 0},
                                    {256, 96, {0, 300, 300, 307}, 50},
                                    {128, 64, {0, 128, 640}, 0},
+                                   {1024, 160, {0, 13, 13, 40, 41}, 2},
+                                   {512, 96, {0, 33, 60, 60, 80}, 1},
+                                   {4096, 64, {0, 9, 10, 30}, 0},
                                    {64, 32, {0, 0, 0}, 5},
                                    {64, 32, {0}, 0}};
   for (const auto& [dtype, with_biases] :
@@ -200,7 +203,7 @@ TEST_F(ProductOps, RouteChoosesTheSameExpertsAndWeighsThem) {
 
 TEST_F(ProductOps, RowsGoToExpertsAndBackAsOnTheCpu) {
   constexpr int64_t kHidden = 20, kTopK = 3, kFirst = 2, kLocal = 4;
-  for (const int64_t rows : {0, 1, 300}) {
+  for (const int64_t rows : {0, 1, 300, 500}) {
     std::vector<Matrix> x;
     std::vector<std::vector<int32_t>> idx, slots, expected_slots;
     for (uint64_t s = 0; s < 3; ++s) {

@@ -2,6 +2,7 @@
 // needed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "lockstep/kernels/cuda/cuda_kernels.h"
@@ -23,14 +24,16 @@ TEST(Geometry, BlocksCoverAllRows) {
   EXPECT_EQ(norm_blocks(9, 513), 9);
 }
 
-TEST(Geometry, SplitsDependOnTheContextAlone) {
-  EXPECT_EQ(num_splits(0), 1);
-  EXPECT_EQ(num_splits(1), 1);
-  EXPECT_EQ(num_splits(128), 1);
-  EXPECT_EQ(num_splits(129), 2);
-  EXPECT_EQ(num_splits(4096), 32);
-  EXPECT_EQ(num_splits(131072), 32);  // no more: they are wider
-  EXPECT_EQ(num_splits(700), 8);      // a power of two
+TEST(Geometry, SplitsMakeBlocksEnoughAndNoMore) {
+  EXPECT_EQ(num_splits(0, 4), 1);
+  EXPECT_EQ(num_splits(64, 4), 1);
+  EXPECT_EQ(num_splits(65, 4), 2);
+  EXPECT_EQ(num_splits(512, 4), 8);   // all that there are tokens for
+  EXPECT_EQ(num_splits(512, 64), 4);  // 256 blocks
+  EXPECT_EQ(num_splits(512, 256), 1);
+  EXPECT_EQ(num_splits(131072, 1), 32);   // no more: they are wider
+  EXPECT_EQ(num_splits(131072, 100), 4);  // a power of two
+  EXPECT_EQ(num_splits(100, 0), 2);
   EXPECT_EQ(attention_scratch_floats(3, 4, 128, 1), 0);
   EXPECT_EQ(attention_scratch_floats(3, 4, 128, 2), 3 * 4 * 2 * 130);
   EXPECT_EQ(head_tiles_of_group(1), 1);
@@ -39,22 +42,49 @@ TEST(Geometry, SplitsDependOnTheContextAlone) {
 }
 
 TEST(Geometry, ExpertsOnTensorCoresNeedWholeSteps) {
-  EXPECT_TRUE(experts_fit_tensor_cores(2048, 768));
-  EXPECT_FALSE(experts_fit_tensor_cores(2048, 24));
-  EXPECT_FALSE(experts_fit_tensor_cores(40, 64));
-  EXPECT_FALSE(experts_fit_tensor_cores(2048, 0));
-  EXPECT_EQ(expert_rows_a_pass(8, 128), 8);
-  EXPECT_EQ(expert_rows_a_pass(1024, 128), 16);
-  EXPECT_EQ(expert_rows_a_pass(65536, 128), 32);
-  EXPECT_EQ(expert_passes_at_once(8, 128), 1);
-  EXPECT_EQ(expert_passes_at_once(65536, 128), 8);
-  EXPECT_EQ(expert_passes_at_once(0, 0), 1);
-  EXPECT_TRUE(experts_take_tiles(65536, 128));
-  EXPECT_FALSE(experts_take_tiles(1024, 128));
-  EXPECT_EQ(expert_tiles_at_once(65536, 128), 8);
-  EXPECT_TRUE(places_in_one_block(256, 128));
-  EXPECT_FALSE(places_in_one_block(264, 128));
-  EXPECT_FALSE(places_in_one_block(8, 512));
+  EXPECT_TRUE(experts_fit_tensor_cores(128, 2048, 768));
+  EXPECT_FALSE(experts_fit_tensor_cores(128, 2048, 20));
+  EXPECT_FALSE(experts_fit_tensor_cores(128, 44, 64));
+  EXPECT_FALSE(experts_fit_tensor_cores(128, 2048, 0));
+  EXPECT_FALSE(experts_fit_tensor_cores(4097, 2048, 768));
+  EXPECT_EQ(expert_rows_a_pass(8, 128, 2048, 768), 8);
+  EXPECT_EQ(expert_rows_a_pass(1024, 128, 2048, 768), 16);
+  EXPECT_EQ(expert_rows_a_pass(2560, 128, 2048, 768), 32);
+  EXPECT_EQ(expert_rows_a_pass(2560, 128, 7168, 2048), 8);  // what a warp keeps of deep rows
+  EXPECT_TRUE(experts_take_tiles(65536, 128, 2048, 768));
+  EXPECT_FALSE(experts_take_tiles(1024, 128, 2048, 768));
+  EXPECT_TRUE(experts_take_tiles(8, 128, 16384, 768));  // too deep to be streamed
+  EXPECT_TRUE(places_entry_by_entry(2048, 128));
+  EXPECT_FALSE(places_entry_by_entry(2056, 128));
+  EXPECT_FALSE(places_entry_by_entry(8, 1024));
+}
+
+// Every warp's slice has room in what it keeps, and slices have chunks where there are enough.
+TEST(Geometry, StreamsTakeWhatAWarpCanKeep) {
+  for (int64_t depth = 8; depth <= 20000; depth += 8) {
+    const int slices = stream_slices(depth, kFewSteps), tiles = stream_tiles(depth);
+    EXPECT_LE(slices, kStreamWarps);
+    EXPECT_LE(tiles * stream_steps(depth, slices), kStreamKept) << depth;
+    EXPECT_LE(std::min(tiles, 2) * stream_steps(depth, stream_slices(depth, kMoreSteps)), kStreamKept)
+        << depth;
+    EXPECT_EQ(tiles == 0, depth > 8 * 32 * 32) << depth;
+  }
+  EXPECT_EQ(stream_slices(2048, kFewSteps), 8);
+  EXPECT_EQ(stream_slices(2048, kMoreSteps), 4);
+  EXPECT_EQ(stream_slices(768, kFewSteps), 4);
+  EXPECT_EQ(stream_slices(64, kFewSteps), 1);
+  EXPECT_EQ(expert_slices(768, 8, 8), 4);
+  EXPECT_EQ(expert_slices(768, 1024, 16), 2);
+  EXPECT_EQ(expert_slices(768, 4096, 32), 4);
+  EXPECT_TRUE(streams(2048, 16, 5120, 2));
+  EXPECT_TRUE(streams(4096, 16, 2048, 1));
+  EXPECT_FALSE(streams(4096, 16, 2048, 2));
+  EXPECT_TRUE(streams(7168, 8, 2048, 1));
+  EXPECT_FALSE(streams(7168, 9, 2048, 1));
+  EXPECT_TRUE(streams(2048, 128, 128, 2));    // a router's passes
+  EXPECT_FALSE(streams(2048, 128, 4096, 1));  // too many tiles of passes
+  EXPECT_FALSE(streams(2048, 129, 128, 1));
+  EXPECT_FALSE(streams(2044, 1, 16, 1));
 }
 
 TEST(UploadSlots, ContentThatIsStillThereIsFound) {

@@ -300,9 +300,9 @@ void InProcessCommunicator::fused_scatter_add_norm_gather(FusedScatterAddNormGat
 void InProcessCommunicator::fused_combine_add(const FusedCombineAddArgs& args, kernels::Kernels& kernels,
                                               AxisSet over, const Tag& tag) {
   together(args.combine, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
-    kernels_.pull_weighted(pulled_by(members, index, args.combine).args(args.combine));
-    if (args.shared.data != nullptr) kernels.add({.x = args.combine.out, .y = args.shared});
-    kernels.add({.x = args.residual, .y = args.combine.out});
+    kernels.pull_add({.pull = pulled_by(members, index, args.combine).args(args.combine),
+                      .plus = args.shared,
+                      .onto = args.residual});
   });
 }
 

@@ -432,4 +432,49 @@ void check(const PullWeightedArgs& args) {
   }
 }
 
+void check(const AttentionRowsArgs& args) {
+  LOCKSTEP_CHECK_GE(args.head_dim, 1);
+  LOCKSTEP_CHECK_GE(args.query_stride, args.head_dim);
+  LOCKSTEP_CHECK_LE(args.dim, args.head_dim);
+  const auto check_heads = [&](const TensorView& x, int stride, std::span<const int32_t> positions) {
+    LOCKSTEP_CHECK_EQ(x.shape[1] % stride, int64_t{0});
+    check(RopeArgs{.x = x,
+                   .num_heads = static_cast<int>(x.shape[1] / stride),
+                   .head_stride = stride,
+                   .dim = args.dim,
+                   .positions = positions,
+                   .cos = args.cos,
+                   .sin = args.sin});
+  };
+  check_heads(args.q, args.query_stride, args.q_positions);
+  check_heads(args.k, args.head_dim, args.k_positions);
+  for (const TensorView& norm : {args.q_norm, args.k_norm})
+    if (!norm.empty()) check_head_vector(norm, args.head_dim);
+  check(CacheWriteArgs{
+      .x = args.k, .sequences = args.sequences, .page_size = args.page_size, .cache = args.keys});
+  check(CacheWriteArgs{
+      .x = args.v, .sequences = args.sequences, .page_size = args.page_size, .cache = args.values});
+}
+
+void check(const PullAddArgs& args) {
+  check(args.pull);
+  for (const TensorView& other : {args.plus, args.onto}) {
+    if (other.empty()) continue;
+    check_f32_matrix(other);
+    check_same_shape(other, args.pull.out);
+  }
+}
+
+void check(const LargestArgs& args) {
+  check_f32_matrix(args.x);
+  LOCKSTEP_CHECK_GE(args.num_valid, 1);
+  LOCKSTEP_CHECK_LE(args.num_valid, args.x.shape[1]);
+  check_dims(args.value, 1);
+  check_dims(args.idx, 1);
+  LOCKSTEP_CHECK(args.value.dtype == DType::kF32 && args.idx.dtype == DType::kI32,
+                 "values of {}, places of {}", name_of(args.value.dtype), name_of(args.idx.dtype));
+  LOCKSTEP_CHECK_EQ(args.value.shape[0], args.x.shape[0]);
+  LOCKSTEP_CHECK_EQ(args.idx.shape[0], args.x.shape[0]);
+}
+
 }  // namespace lockstep::kernels::cpu

@@ -30,5 +30,8 @@ void check(const SumRowsArgs& args);
 void check(const SumAddNormArgs& args);
 void check(const PlaceSlotsArgs& args);
 void check(const PullWeightedArgs& args);
+void check(const AttentionRowsArgs& args);
+void check(const PullAddArgs& args);
+void check(const LargestArgs& args);
 
 }  // namespace lockstep::kernels::cpu

@@ -1,6 +1,7 @@
 // Attention over the paged cache, for grouped-query heads and for MLA in both forms: a block takes one row of
 // queries, up to kHeadTile of its heads that read the same keys, and one split of the tokens. Scores and sums
 // are float32, tokens go in blocks of ascending order; splits are merged in ascending order.
+#include "lockstep/kernels/cuda/early_launch.cuh"
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
 
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
   const int seen = args.window == 0 ? 0 : max(0, row.tokens - args.window);
   int begin = seen, end = row.tokens;
   if (args.num_splits > 1) {
-    const int width = split_tokens(row.tokens);
+    const int width = split_tokens(row.tokens, args.num_splits);
     begin = max(seen, split * width);
     end = min(row.tokens, (split + 1) * width);
   }
@@ -151,26 +152,34 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Attention 
 
 // The splits of one row and head, in ascending order. A split without tokens has the sum 0.
 __global__ void merge_kernel(Attention args) {
+  begin_early_kernel();
+  __shared__ float factors[kMostSplits];
   const int head = static_cast<int>(blockIdx.y);
   const int64_t query = static_cast<int64_t>(blockIdx.x) * args.num_heads + head;
   const float* parts = args.partial + query * args.num_splits * (args.value + 2);
-  float highest = -INFINITY;
-  for (int split = 0; split < args.num_splits; ++split) {
+  if (threadIdx.x < kWarp) {
+    static_assert(kMostSplits <= kWarp);
+    const int split = static_cast<int>(threadIdx.x);
     const float* part = parts + split * (args.value + 2);
-    if (part[args.value + 1] > 0) highest = fmaxf(highest, part[args.value]);
+    const float sum = split < args.num_splits ? part[args.value + 1] : 0.0f;
+    const float mine = sum > 0 ? part[args.value] : -INFINITY;
+    const float highest = warp_max(mine);
+    const bool counts = sum > 0 || isnan(sum);
+    const float factor = counts ? expf(part[args.value] - highest) : 0.0f;
+    const float total = warp_sum(counts ? factor * sum : 0.0f);
+    if (split < args.num_splits) factors[split] = factor / total;
   }
+  __syncthreads();
   const int64_t row = args.tiles != nullptr ? args.tiles[blockIdx.x].row : args.rows[blockIdx.x].row;
   float* out = args.out + row * args.out_row_stride + head * args.out_head_stride;
   for (int i = threadIdx.x; i < args.value; i += blockDim.x) {
-    float sum = 0, value = 0;
-    for (int split = 0; split < args.num_splits; ++split) {
-      const float* part = parts + split * (args.value + 2);
-      if (!(part[args.value + 1] > 0) && !isnan(part[args.value + 1])) continue;
-      const float factor = expf(part[args.value] - highest);
-      sum += factor * part[args.value + 1];
-      value += factor * part[i];
-    }
-    out[i] = value / sum;
+    float value = 0;
+#pragma unroll 8
+    for (int split = 0; split < args.num_splits; ++split)
+      if (factors[split] != 0) value += factors[split] * parts[split * (args.value + 2) + i];
+    out[i] = value;
+    if (args.rounded != nullptr)
+      static_cast<__nv_bfloat16*>(args.rounded)[(row * args.num_heads + head) * args.value + i] = __float2bfloat16_rn(value);
   }
 }
 
@@ -206,9 +215,8 @@ void attention(const Attention& args, cudaStream_t stream) {
 }
 
 void merge_splits(const Attention& args, cudaStream_t stream) {
-  merge_kernel<<<dim3(static_cast<unsigned>(args.num_rows), static_cast<unsigned>(args.num_heads)),
-                 static_cast<unsigned>(args.value < 256 ? ceil_div(args.value, kWarp) * kWarp : 256), 0, stream>>>(
-      args);
+  launch_early(merge_kernel, dim3(static_cast<unsigned>(args.num_rows), static_cast<unsigned>(args.num_heads)),
+               static_cast<unsigned>(args.value < 256 ? ceil_div(args.value, kWarp) * kWarp : 256), 0, stream, args);
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -2,6 +2,7 @@
 // are float32. A tile is 16 pairs of a row and a head that read the same keys; keys and values come into shared
 // memory 64 tokens at a time. A chunk of a prompt gives every warp a tile of its own. A single row gives all warps
 // the same tile and each a quarter of the tokens, merged in order at the end.
+#include "lockstep/kernels/cuda/early_launch.cuh"
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
 #include "lockstep/kernels/cuda/tensor_cores.cuh"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int kTokens = 64;
 constexpr int kPairs = 16;
+constexpr int kChunkStages = 2, kRowStages = 3;
 constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ uint32_t pack(float low, float high) {
@@ -65,24 +67,37 @@ __device__ void load_tokens(const Attention& args, const AttentionTile& tile, in
   commit_copies();
 }
 
-// Calls body(stage, first) for every 64 tokens of [begin, end), while the 64 behind them are on their way.
-template <int kWidth, int kThreadsOfBlock, class Body>
-__device__ void for_token_blocks(const Attention& args, const AttentionTile& tile, int begin, int end,
-                                 Staged<kWidth>* stages, Body&& body) {
-  if (begin < end) load_tokens<kWidth, kThreadsOfBlock>(args, tile, begin, min(kTokens, end - begin), stages[0]);
-  int turn = 0;
-  for (int first = begin; first < end; first += kTokens, turn ^= 1) {
-    const int next = first + kTokens;
-    if (next < end) {
-      load_tokens<kWidth, kThreadsOfBlock>(args, tile, next, min(kTokens, end - next), stages[turn ^ 1]);
-      wait_copies<1>();
+// Calls body(stage, first) for every 64 tokens of [begin, end), while those of the other stages are on their way;
+// begin_reading() comes before the first and before tokens from `fresh` on are read.
+template <int kWidth, int kThreadsOfBlock, int kStages, class BeginReading, class Body>
+__device__ void for_token_blocks(const Attention& args, const AttentionTile& tile, int begin, int end, int fresh,
+                                 Staged<kWidth>* stages, BeginReading&& begin_reading, Body&& body) {
+  const auto load = [&](int first, int stage) {
+    if (first < end) {
+      load_tokens<kWidth, kThreadsOfBlock>(args, tile, first, min(kTokens, end - first), stages[stage]);
     } else {
-      wait_copies<0>();
+      commit_copies();
     }
+  };
+  const bool waits = min(end, begin + (kStages - 1) * kTokens) > fresh;
+  if (waits) begin_reading();
+  for (int ahead = 0; ahead < kStages - 1; ++ahead) load(begin + ahead * kTokens, ahead);
+  if (!waits) begin_reading();
+  int stage = 0;
+  for (int first = begin; first < end; first += kTokens) {
+    load(first + (kStages - 1) * kTokens, stage == 0 ? kStages - 1 : stage - 1);
+    wait_copies<kStages - 1>();
     __syncthreads();
-    body(stages[turn], first);
+    body(stages[stage], first);
     __syncthreads();
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
+}
+
+// Where the output of a row's head goes once more, or null.
+__device__ __nv_bfloat16* rounded_at(const Attention& args, int row, int head) {
+  if (args.rounded == nullptr) return nullptr;
+  return static_cast<__nv_bfloat16*>(args.rounded) + (static_cast<int64_t>(row) * args.num_heads + head) * args.value;
 }
 
 template <int kWidth>
@@ -181,10 +196,14 @@ __device__ void store_tile(const Attention& args, const TileState<kWidth>& state
     if (pairs[half].tokens == 0) continue;
     float* out = args.out + pairs[half].row * args.out_row_stride + pairs[half].head * args.out_head_stride +
                  threadIdx.x % 4 * 2;
+    auto* rounded = rounded_at(args, pairs[half].row, pairs[half].head);
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      *reinterpret_cast<float2*>(out + n * 8) = {state.out[n][2 * half] / state.sum[half],
-                                                 state.out[n][2 * half + 1] / state.sum[half]};
+    for (int n = 0; n < kWidth / 8; ++n) {
+      const float2 two = {state.out[n][2 * half] / state.sum[half], state.out[n][2 * half + 1] / state.sum[half]};
+      *reinterpret_cast<float2*>(out + n * 8) = two;
+      if (rounded != nullptr)
+        *reinterpret_cast<__nv_bfloat162*>(rounded + threadIdx.x % 4 * 2 + n * 8) = __floats2bfloat162_rn(two.x, two.y);
+    }
   }
 }
 
@@ -199,74 +218,78 @@ __global__ void __launch_bounds__(kWarps* kWarp) chunk_kernel(Attention args) {
   load_queries<kWidth>(args, pairs, q);
   TileState<kWidth> state;
   const int end = tile.tokens + tile.rows - 1;  // the last row sees most
-  for_token_blocks<kWidth, kWarps * kWarp>(args, tile, 0, end, stages, [&](const Staged<kWidth>& stage, int first) {
-    attend_block<kWidth, kTokens / 8>(state, q, stage.keys, stage.values, first, 0, pairs);
-  });
+  for_token_blocks<kWidth, kWarps * kWarp, kChunkStages>(
+      args, tile, 0, end, 0, stages, [] {}, [&](const Staged<kWidth>& stage, int first) {
+        attend_block<kWidth, kTokens / 8>(state, q, stage.keys, stage.values, first, 0, pairs);
+      });
   store_tile<kWidth>(args, state, pairs);
 }
 
 template <int kWidth>
 __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
+  let_next_kernel_come();
   extern __shared__ uint4 shared[];
   auto* stages = reinterpret_cast<Staged<kWidth>*>(shared);
   __shared__ float highest[4][kPairs], sum[4][kPairs];
   const AttentionTile tile = args.tiles[blockIdx.x];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, split = static_cast<int>(blockIdx.z);
   const Pair pairs[2] = {pair_of(args, tile, lane / 4), pair_of(args, tile, lane / 4 + 8)};
-  uint32_t q[kWidth / 16][4];
-  load_queries<kWidth>(args, pairs, q);
-  TileState<kWidth> state;
   int begin = 0, end = tile.tokens;
   if (args.num_splits > 1) {
-    const int width = split_tokens(tile.tokens);
+    const int width = split_tokens(tile.tokens, args.num_splits);
     begin = split * width;
     end = min(end, begin + width);
   }
-  for_token_blocks<kWidth, 4 * kWarp>(args, tile, begin, end, stages, [&](const Staged<kWidth>& stage, int first) {
-    attend_block<kWidth, 2>(state, q, stage.keys, stage.values, first, warp * 2, pairs);
-  });
-  // The warps' parts, onto each other in their order.
-  for (int half = 0; half < 2; ++half)
-    if (lane % 4 == 0) {
-      highest[warp][lane / 4 + 8 * half] = state.highest[half];
-      sum[warp][lane / 4 + 8 * half] = state.sum[half];
-    }
-  __syncthreads();
-  auto* merged = reinterpret_cast<float*>(shared);  // [kPairs][kWidth]
-  float most[2], total[2] = {0, 0};
+  uint32_t q[kWidth / 16][4];
+  TileState<kWidth> state;
+  // All tokens but the last were cached in earlier steps: they need not wait for the kernels before.
+  const auto begin_reading = [&] {
+    wait_for_kernels_before();
+    load_queries<kWidth>(args, pairs, q);
+  };
+  for_token_blocks<kWidth, 4 * kWarp, kRowStages>(
+      args, tile, begin, end, tile.tokens - 1, stages, begin_reading, [&](const Staged<kWidth>& stage, int first) {
+        attend_block<kWidth, 2>(state, q, stage.keys, stage.values, first, warp * 2, pairs);
+      });
+  // The warps' parts, side by side, then added in their order by all threads.
+  auto* parts = reinterpret_cast<float*>(shared);  // [warps][kPairs][kWidth]
   for (int half = 0; half < 2; ++half) {
     const int at = lane / 4 + 8 * half;
-    most[half] = fmaxf(fmaxf(highest[0][at], highest[1][at]), fmaxf(highest[2][at], highest[3][at]));
-    const float base = most[half] == -INFINITY ? 0.0f : most[half];
-    for (int w = 0; w < 4; ++w) total[half] += sum[w][at] * exp2f(highest[w][at] - base);
-    const float factor = exp2f(state.highest[half] - base);
+    const float total = state.sum[half];
+    if (lane % 4 == 0) {
+      highest[warp][at] = state.highest[half];
+      sum[warp][at] = total;
+    }
     for (int n = 0; n < kWidth / 8; ++n)
-      for (int j = 0; j < 2; ++j) state.out[n][2 * half + j] *= factor;
+      *reinterpret_cast<float2*>(parts + (warp * kPairs + at) * kWidth + n * 8 + lane % 4 * 2) = {
+          state.out[n][2 * half], state.out[n][2 * half + 1]};
   }
-  for (int turn = 0; turn < 4; ++turn) {
-    if (warp == turn)
-      for (int half = 0; half < 2; ++half)
-        for (int n = 0; n < kWidth / 8; ++n)
-          for (int j = 0; j < 2; ++j) {
-            float& to = merged[(lane / 4 + 8 * half) * kWidth + n * 8 + lane % 4 * 2 + j];
-            to = turn == 0 ? state.out[n][2 * half + j] : to + state.out[n][2 * half + j];
-          }
-    __syncthreads();
-  }
-  if (warp > 0) return;
-  for (int half = 0; half < 2; ++half) {
-    if (pairs[half].tokens == 0) continue;
-    const float* from = merged + (lane / 4 + 8 * half) * kWidth + lane % 4 * 2;
-    const int64_t query = static_cast<int64_t>(blockIdx.x) * args.num_heads + pairs[half].head;
-    const bool whole = args.num_splits == 1;
-    float* to = whole ? args.out + pairs[half].row * args.out_row_stride + pairs[half].head * args.out_head_stride
-                      : args.partial + (query * args.num_splits + split) * (kWidth + 2);
-    const float divisor = whole ? total[half] : 1.0f;
-    for (int n = 0; n < kWidth / 8; ++n)
-      for (int j = 0; j < 2; ++j) to[n * 8 + lane % 4 * 2 + j] = from[n * 8 + j] / divisor;
-    if (!whole && lane % 4 == 0) {
-      to[kWidth] = most[half] / kLog2E;  // as the merge has it
-      to[kWidth + 1] = total[half];
+  __syncthreads();
+  const bool whole = args.num_splits == 1;
+  for (int at = threadIdx.x; at < args.group * kWidth; at += 4 * kWarp) {
+    const int pair = at / kWidth, column = at % kWidth, head = static_cast<int>(blockIdx.y) * args.group + pair;
+    const float most = fmaxf(fmaxf(highest[0][pair], highest[1][pair]), fmaxf(highest[2][pair], highest[3][pair]));
+    const float base = most == -INFINITY ? 0.0f : most;
+    float total = 0, value = 0;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const float factor = exp2f(highest[w][pair] - base);
+      total += sum[w][pair] * factor;
+      value += parts[(w * kPairs + pair) * kWidth + column] * factor;
+    }
+    if (whole) {
+      value /= total;
+      args.out[tile.row * args.out_row_stride + head * args.out_head_stride + column] = value;
+      if (auto* rounded = rounded_at(args, tile.row, head); rounded != nullptr)
+        rounded[column] = __float2bfloat16_rn(value);
+      continue;
+    }
+    const int64_t query = static_cast<int64_t>(blockIdx.x) * args.num_heads + head;
+    float* to = args.partial + (query * args.num_splits + split) * (kWidth + 2);
+    to[column] = value;
+    if (column == 0) {
+      to[kWidth] = most / kLog2E;  // as the merge has it
+      to[kWidth + 1] = total;
     }
   }
 }
@@ -274,21 +297,23 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
 // Shared memory beyond what every kernel has, the same for every launch of a kernel: ranks on other threads ask for the
 // same.
 template <class Kernel>
-void launch(Kernel kernel, dim3 grid, int threads, int shared, const Attention& args, cudaStream_t stream) {
+void allow(Kernel kernel, int shared) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  kernel<<<grid, static_cast<unsigned>(threads), static_cast<size_t>(shared), stream>>>(args);
 }
 
 template <int kWidth>
 void run(const Attention& args, cudaStream_t stream) {
-  constexpr int kShared = 2 * static_cast<int>(sizeof(Staged<kWidth>));
-  static_assert(kShared >= kPairs * kWidth * static_cast<int>(sizeof(float)));
+  constexpr int kChunkShared = kChunkStages * static_cast<int>(sizeof(Staged<kWidth>));
+  constexpr int kRowShared = kRowStages * static_cast<int>(sizeof(Staged<kWidth>));
+  static_assert(kRowShared >= 4 * kPairs * kWidth * static_cast<int>(sizeof(float)));
   const auto blocks = static_cast<unsigned>(args.num_rows), kv_heads = static_cast<unsigned>(args.num_heads / args.group);
   if (args.chunked) {
-    launch(chunk_kernel<kWidth, kChunkWarps>, dim3(blocks, kv_heads), kChunkWarps * kWarp, kShared, args, stream);
+    allow(chunk_kernel<kWidth, kChunkWarps>, kChunkShared);
+    chunk_kernel<kWidth, kChunkWarps><<<dim3(blocks, kv_heads), kChunkWarps * kWarp, kChunkShared, stream>>>(args);
   } else {
-    launch(row_kernel<kWidth>, dim3(blocks, kv_heads, static_cast<unsigned>(args.num_splits)), 4 * kWarp, kShared, args,
-           stream);
+    allow(row_kernel<kWidth>, kRowShared);
+    launch_early(row_kernel<kWidth>, dim3(blocks, kv_heads, static_cast<unsigned>(args.num_splits)), 4 * kWarp,
+                 kRowShared, stream, args);
   }
 }
 

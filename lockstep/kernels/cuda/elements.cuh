@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 
 #include "lockstep/kernels/cuda/geometry.h"
-#include "lockstep/kernels/cuda/launch.h"
+#include "lockstep/kernels/cuda/launch_sequences.h"
 
 namespace lockstep::kernels::cuda {
 
@@ -52,9 +52,9 @@ __device__ inline float block_sum(float value) {
 }
 
 // Of each of the splits of a row with so many tokens.
-__device__ inline int split_tokens(int tokens) {
-  constexpr int kOfMost = static_cast<int>(kMostSplits * kSplitTokens);
-  return static_cast<int>(kSplitTokens) * max(1, (tokens + kOfMost - 1) / kOfMost);
+__device__ inline int split_tokens(int tokens, int splits) {
+  constexpr int kWhole = static_cast<int>(kSplitTokens);
+  return max(1, ((tokens + splits - 1) / splits + kWhole - 1) / kWhole) * kWhole;
 }
 
 // Calls body(const T*) with the element type of `num`.

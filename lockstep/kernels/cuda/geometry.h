@@ -18,14 +18,16 @@ constexpr int64_t norm_blocks(int64_t rows, int64_t cols) {
   return cols <= kWarpRow ? ceil_div(rows, kThreads / kWarp) : rows;
 }
 
-// Attention: tokens of one split; a decode row of more is cut and its parts merged in order. A row has at
-// most kMostSplits, which are wider then (split_tokens() in elements.cuh, by the row's own tokens): what a
-// batch keeps of them is bounded, and all there is from kMostSplits * kSplitTokens tokens on.
-inline constexpr int64_t kSplitTokens = 128;
+// Attention: a decode row's tokens are cut so that there are blocks enough for all multiprocessors, into
+// splits of whole kSplitTokens that are merged in order. `blocks` is how many there are without splits.
+inline constexpr int64_t kSplitTokens = 64;
 inline constexpr int64_t kMostSplits = 32;
-constexpr int num_splits(int64_t max_tokens) {
-  const int64_t needed = ceil_div(max_tokens, kSplitTokens);
-  const int64_t splits = needed < kMostSplits ? needed : kMostSplits;
+inline constexpr int64_t kEnoughBlocks = 256;
+constexpr int num_splits(int64_t max_tokens, int64_t blocks) {
+  const int64_t most = ceil_div(max_tokens, kSplitTokens);
+  int64_t splits = ceil_div(kEnoughBlocks, blocks < 1 ? 1 : blocks);
+  splits = splits < most ? splits : most;
+  splits = splits < kMostSplits ? splits : kMostSplits;
   // A power of two, so that growing contexts seldom change the shape of a launch; splits without tokens end
   // at once.
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(splits < 1 ? 1 : splits)));
@@ -46,6 +48,10 @@ constexpr bool attention_fits_tiles(int64_t width, int heads, int group, int fir
   return (width == 64 || width == 128) && group <= 16 && first_in_group == 0 && heads % group == 0 &&
          window == 0;
 }
+// Pages that the copy engine brings into blocks of 128 tokens.
+constexpr bool pages_fit_boxes(int page_size) {
+  return page_size % 8 == 0 && page_size <= 128 && 128 % page_size == 0;
+}
 // Shared memory of one block. What every kernel may have unasked is 48 KB: asking for more would be a setting
 // of the kernel that ranks on other threads share.
 constexpr int64_t attention_shared_bytes(int64_t key) {
@@ -54,34 +60,63 @@ constexpr int64_t attention_shared_bytes(int64_t key) {
 inline constexpr int kMaxKey = 1408;
 static_assert(attention_shared_bytes(kMaxKey) <= 48 * 1024);
 
-// Routing of few rows to few experts is placed by one block.
-inline constexpr int kFewEntries = 256, kFewExperts = 512;
-constexpr bool places_in_one_block(int64_t entries, int64_t experts) {
+// Routing of few rows is placed, and their rows copied, by one kernel: a block an entry.
+inline constexpr int kFewEntries = 2048, kFewExperts = 1024;
+constexpr bool places_entry_by_entry(int64_t entries, int64_t experts) {
   return entries <= kFewEntries && experts > 0 && experts < kFewExperts;
 }
 
-// Experts on tensor cores: 16-byte pieces of 8 values, 32 values of depth a step.
-constexpr bool experts_fit_tensor_cores(int64_t hidden, int64_t inter) {
-  return hidden % 32 == 0 && inter % 32 == 0 && hidden > 0 && inter > 0;
+// Products of few rows, whose weights are streamed: tiles of 16 rows of weights, whose depth is shared out
+// among warps in chunks; a warp keeps its part of x.
+inline constexpr int kStreamWarps = 8, kStreamTileRows = 16, kStreamChunk = 64;
+inline constexpr int kStreamKept = 32;  // steps of 32 values, times tiles of 8 rows, times parts of x
+inline constexpr int kMostStreamShared = 140 * 1024;
+// The fewest warps that share out the depth so that each has at most `most_steps` steps; all of them beyond.
+// Many rows have tiles enough for the wider slices.
+inline constexpr int kFewSteps = 8, kMoreSteps = 16;
+constexpr int stream_slices(int64_t depth, int most_steps) {
+  int slices = 1;
+  while (slices < kStreamWarps && ceil_div(ceil_div(depth, kStreamChunk), slices) * 2 > most_steps)
+    slices *= 2;
+  return slices;
 }
-// Rows of an expert that one pass over its weights serves: 8, 16 or 32, by the average.
-constexpr int expert_rows_a_pass(int64_t slots, int64_t experts) {
+constexpr int stream_steps(int64_t depth, int slices) {
+  return static_cast<int>(2 * ceil_div(ceil_div(depth, kStreamChunk), slices));
+}
+// Tiles of 8 rows, times parts of x, that a warp can keep; 0: too deep.
+constexpr int stream_tiles(int64_t depth) {
+  const int steps = stream_steps(depth, kStreamWarps);
+  return steps <= 8 ? 4 : steps <= 16 ? 2 : steps <= 32 ? 1 : 0;
+}
+constexpr int expert_slices(int64_t depth, int64_t slots, int rows_a_pass) {
+  return stream_slices(depth, slots >= 64 && rows_a_pass <= 16 ? kMoreSteps : kFewSteps);
+}
+// Up to 16 rows, or as many passes of 16 as there are tiles of few outputs for.
+inline constexpr int64_t kMostPasses = 8, kMostTilesOfPasses = 256;
+constexpr bool streams(int64_t depth, int64_t rows, int64_t outs, int parts) {
+  const int64_t passes = ceil_div(rows, 16);
+  const bool few = passes <= 1 ||
+                   (passes <= kMostPasses && passes * ceil_div(outs, kStreamTileRows) <= kMostTilesOfPasses);
+  return few && depth > 0 && depth % 8 == 0 && (rows <= 8 ? 1 : 2) * parts <= stream_tiles(depth);
+}
+
+// So many experts the kernels have room to count.
+inline constexpr int kMostExperts = 4096;
+// Experts on tensor cores: 16-byte pieces of 8 values.
+constexpr bool experts_fit_tensor_cores(int64_t experts, int64_t hidden, int64_t inter) {
+  return hidden % 8 == 0 && inter % 8 == 0 && hidden > 0 && inter > 0 && experts <= kMostExperts;
+}
+// Rows of an expert that one pass over its weights serves: 8, 16 or 32, by the average and what can be kept.
+constexpr int expert_rows_a_pass(int64_t slots, int64_t experts, int64_t hidden, int64_t inter) {
   const int64_t mean = experts == 0 ? 0 : ceil_div(slots, experts);
-  return mean <= 4 ? 8 : mean <= 12 ? 16 : 32;
+  const int wanted = mean <= 4 ? 1 : mean <= 12 ? 2 : 4, kept = stream_tiles(hidden < inter ? inter : hidden);
+  return 8 * (wanted < kept ? wanted : kept);
 }
 
-// From here on on average, rows of an expert are multiplied in blocks of 128.
-constexpr bool experts_take_tiles(int64_t slots, int64_t experts) {
-  return experts > 0 && slots / experts >= 48;
+// From here on on average, rows of an expert are multiplied in blocks of 128; so are those too deep or too
+// many experts for streaming.
+constexpr bool experts_take_tiles(int64_t slots, int64_t experts, int64_t hidden, int64_t inter) {
+  return experts > 0 && (slots / experts >= 48 || experts >= kFewExperts ||
+                         stream_tiles(hidden < inter ? inter : hidden) == 0);
 }
-constexpr int expert_tiles_at_once(int64_t slots, int64_t experts) {
-  const int64_t tiles = experts == 0 ? 1 : ceil_div(2 * slots, experts * 128);
-  return tiles < 1 ? 1 : tiles > 32 ? 32 : static_cast<int>(tiles);
-}
-// Passes of one expert that run side by side, for prompts of many rows.
-constexpr int expert_passes_at_once(int64_t slots, int64_t experts) {
-  const int64_t passes = experts == 0 ? 1 : ceil_div(ceil_div(slots, experts), 32);
-  return passes < 1 ? 1 : passes > 8 ? 8 : static_cast<int>(passes);
-}
-
 }  // namespace lockstep::kernels::cuda

@@ -18,6 +18,11 @@ struct Mat {
   Num num = Num::kF32;
 };
 
+// What the copy engine needs to know of a matrix, made by TensorMaps.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
 // Members of a group whose rows one kernel reads.
 inline constexpr int kMaxSources = 32;
 struct Sources {
@@ -37,8 +42,14 @@ struct RowMoves {
 };
 
 void embed(const int32_t* ids, const Mat& table, const Mat& out, cudaStream_t stream);
-void rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const Mat& out,
-              cudaStream_t stream);
+// Where a kernel leaves its output a second time for the product that follows: [rows, cols] bf16 contiguous,
+// and what rounding took off.
+struct Rounded {
+  void *rounded = nullptr, *rest = nullptr;
+};
+// Whether rounded and rest were written too.
+bool rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const Mat& out,
+              const Rounded& rounded, cudaStream_t stream);
 void add(const Mat& x, const Mat& y, cudaStream_t stream);
 void add_bias(const Mat& x, const void* bias, Num num, cudaStream_t stream);
 // How a gate acts, see kernels::Gating.
@@ -53,8 +64,8 @@ void zero_rows(const Mat& x, cudaStream_t stream);
 bool has_code_here();
 void copy_rows(const Sources& from, const RowMoves& moves, const Mat& out, cudaStream_t stream);
 void sum_rows(const Sources& addends, const RowMoves& moves, const Mat& out, cudaStream_t stream);
-void sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,
-                  const Mat& out, cudaStream_t stream);
+bool sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,
+                  const Mat& out, const Rounded& rounded, cudaStream_t stream);
 // Rows of `x` into the cache and back; both ways convert.
 void store_rows(const Mat& x, const RowMoves& moves, const Mat& cache, cudaStream_t stream);
 void load_rows(const Mat& cache, const RowMoves& moves, const Mat& out, cudaStream_t stream);
@@ -85,19 +96,35 @@ struct Route {
 };
 void route(const Route& args, cudaStream_t stream);
 
+// The largest of each row's first `valid` numbers and the first place where it stands; and whether all
+// numbers of the row are finite.
+inline constexpr int kLargestParts = 32;
+struct Largest {
+  Mat x;
+  int64_t valid = 0;
+  float* value = nullptr;        // [rows]
+  int32_t* idx = nullptr;        // [rows]; -1 where a number is not finite
+  float* part_values = nullptr;  // scratch [rows, kLargestParts]
+  int32_t* part_ids = nullptr;   // the same
+};
+void largest(const Largest& args, cudaStream_t stream);
+
 struct PlaceSource {
   const int32_t* expert_idx = nullptr;  // [rows, top_k] contiguous
   int32_t* slot_of = nullptr;           // the same
   int64_t rows = 0;
 };
 struct Place {
-  PlaceSource sources[kMaxSources];
+  PlaceSource sources[kMaxSources];  // same places as in `rows`
   int num_sources = 0, top_k = 0;
   int first_expert = 0, num_local = 0;
-  int32_t* counts = nullptr;  // scratch [num_local]
+  int32_t* counts = nullptr;  // scratch [blocks of kThreads entries + 1, num_local]
   int32_t* start = nullptr;   // out [num_local + 1]
   RowMove* moves = nullptr;   // out [capacity]: which row each slot holds; dst -1 behind the last in use
   int64_t capacity = 0;
+  Sources rows;             // what the slots are filled with
+  Mat out;                  // [capacity, hidden]
+  void* rounded = nullptr;  // [capacity, hidden] bf16 contiguous: the same once more
 };
 void place_slots(const Place& args, cudaStream_t stream);
 
@@ -108,12 +135,34 @@ struct Pull {
   int num_sources = 0, top_k = 0;
   const float* weight = nullptr;  // [rows, top_k] contiguous
   Mat out;
+  Mat plus, onto;  // no data: none; out += plus, then onto += out
 };
 void pull_weighted(const Pull& args, cudaStream_t stream);
 
 // out = x · wᵀ (or x · w), float32 sums, any dtype and alignment: what the library does not take.
 void plain_linear(const Mat& x, const Mat& w, const Mat& out, cudaStream_t stream);
 void plain_matmul(const Mat& x, const Mat& w, const Mat& out, cudaStream_t stream);
+
+// Few rows of x with several matrices: out = x · wᵀ + bias each. All bf16, 16-byte aligned.
+inline constexpr int kMostStreamed = 4;
+struct StreamedMatrix {
+  const void* w = nullptr;  // [outs, depth]
+  int64_t stride = 0;
+  int outs = 0;
+  float* out = nullptr;  // [rows, outs]
+  int64_t out_stride = 0;
+  const void* bias = nullptr;  // [outs]; null: none
+  Num bias_num = Num::kF32;
+};
+struct StreamedProducts {
+  const void *x = nullptr,
+             *rest = nullptr;  // [rows, depth] contiguous; rest: what rounding took off, or null
+  int rows = 0, depth = 0, count = 0;
+  StreamedMatrix matrices[kMostStreamed];
+  int first_group[kMostStreamed + 1] = {};  // of 16 outputs; set by add_streamed()
+};
+void add_streamed(StreamedProducts& products, const StreamedMatrix& matrix);
+void streamed_products(const StreamedProducts& args, cudaStream_t stream);
 
 // Products of rows grouped by expert; how many rows each expert has is read on the device.
 struct Experts {
@@ -136,84 +185,16 @@ struct Experts {
   float* y = nullptr;     // [slots, hidden]
   int64_t y_stride = 0;
 };
-void experts_tensor_cores(const Experts& args, cudaStream_t stream);  // bf16, widths of whole 16-byte pieces
-void experts_tiles(const Experts& args, cudaStream_t stream);         // the same, for many rows an expert
+// bf16, widths of whole 16-byte pieces, gate and up with one stride: for few rows an expert, and for many
+void streamed_experts(const Experts& args, cudaStream_t stream);
+// Maps of x [slots, hidden], of inner [slots, inter] and, on the device, of every expert's matrices, all in
+// boxes of kMapRows rows by kMapCols columns.
+inline constexpr int kMapRows = 128, kMapCols = 64;
+struct ExpertMaps {
+  TensorMap x, inner;
+  const TensorMap *gate = nullptr, *up = nullptr, *down = nullptr;  // [num_experts]
+};
+void experts_many_rows(const Experts& args, const ExpertMaps& maps, cudaStream_t stream);
 void experts_plain(const Experts& args, cudaStream_t stream);
-
-// One row of queries: it sees tokens first … tokens - 1 of a sequence.
-struct AttentionRow {
-  int32_t row = 0, tokens = 0, table = 0;  // table: where the sequence's pages begin in `tables`
-};
-// Rows [row, row + rows) of a sequence, of which the first sees `tokens` and every later one a token more.
-struct AttentionTile {
-  int32_t row = 0, rows = 0, tokens = 0, table = 0;
-};
-struct Attention {
-  const float* q = nullptr;
-  int64_t q_row_stride = 0, q_head_stride = 0;
-  float* out = nullptr;
-  int64_t out_row_stride = 0, out_head_stride = 0;
-  const AttentionRow* rows = nullptr;
-  const AttentionTile* tiles = nullptr;  // of attention_tiles() instead of rows
-  bool chunked = false;                  // the tiles have many rows, else one
-  int num_rows = 0;                      // or tiles
-  const int32_t* tables = nullptr;       // null: token t is row t
-  int page_size = 1;
-  // A key is dims [0, key_split) of k and the rest of k_rest.
-  const void *k = nullptr, *k_rest = nullptr, *v = nullptr;
-  int64_t k_stride = 0, k_rest_stride = 0, v_stride = 0;
-  int64_t k_head_stride = 0, v_head_stride = 0;  // between key/value heads
-  Num num = Num::kF32;
-  int key = 0, key_split = 0, value = 0;  // widths
-  int num_heads = 0, group = 1,
-      first_in_group = 0;  // query head j reads key/value head (first_in_group + j) / group
-  float scale = 1;
-  int window = 0;
-  const void* sinks = nullptr;  // [heads]; null: none
-  Num sinks_num = Num::kF32;
-  int num_splits = 1;
-  float* partial = nullptr;  // scratch, attention_scratch_floats()
-};
-void attention(const Attention& args, cudaStream_t stream);
-// On tensor cores: a bf16 cache, keys and values of 64 or 128, whole groups of at most 16 heads, no window.
-void attention_tiles(const Attention& args, cudaStream_t stream);
-// The parts of split rows; rows or tiles of one row each.
-void merge_splits(const Attention& args, cudaStream_t stream);
-
-// Layers that keep a state once a sequence.
-struct StateSequence {
-  int32_t first_row = 0, num_rows = 0, slot = 0, starts = 0;
-};
-struct CausalConv {
-  Mat x, weight, out;
-  float* state = nullptr;  // [slots, taps - 1, channels]
-  const StateSequence* sequences = nullptr;
-  int num_sequences = 0;
-};
-void causal_conv(const CausalConv& args, cudaStream_t stream);
-
-struct Heads {  // [rows, heads, width]
-  float* data = nullptr;
-  int64_t rows = 0, row_stride = 0, head_stride = 0;
-  int heads = 0, width = 0;
-};
-void l2_norm(const Heads& x, float eps, float scale, cudaStream_t stream);
-
-struct DeltaGates {
-  Mat a, b, decay, beta;
-  const void *a_log = nullptr, *dt_bias = nullptr;
-  Num a_log_num = Num::kF32, dt_bias_num = Num::kF32;
-};
-void delta_gates(const DeltaGates& args, cudaStream_t stream);
-
-struct GatedDelta {
-  Heads q, k, v, out;
-  Mat decay, beta;
-  int group = 1, first_in_group = 0;
-  float* state = nullptr;  // [slots, heads, key, value]
-  const StateSequence* sequences = nullptr;
-  int num_sequences = 0;
-};
-void gated_delta(const GatedDelta& args, cudaStream_t stream);
 
 }  // namespace lockstep::kernels::cuda

@@ -1,6 +1,7 @@
 // Routing, and the way of rows to the experts of a rank and back.
 #include <cfloat>
 
+#include "lockstep/kernels/cuda/early_launch.cuh"
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
 
@@ -86,6 +87,7 @@ __device__ void drop_groups(const Route& args, const float* biased, uint8_t* tak
 
 // A warp a row.
 __global__ void route_kernel(Route args) {
+  begin_early_kernel();
   extern __shared__ float shared[];
   const int64_t row = blockIdx.x;
   const int experts = static_cast<int>(args.logits.cols);
@@ -127,73 +129,180 @@ __global__ void route_kernel(Route args) {
   for (int k = threadIdx.x; k < args.top_k; k += kWarp) weight[k] = score[idx[k]] / divisor * args.scale;
 }
 
-// Block e counts the rows of local expert e.
-__global__ void count_kernel(Place args) {
-  const int expert = args.first_expert + static_cast<int>(blockIdx.x);
-  float count = 0;  // exact below 2^24
-  for (int s = 0; s < args.num_sources; ++s) {
-    const int64_t entries = args.sources[s].rows * args.top_k;
-    for (int64_t at = threadIdx.x; at < entries; at += blockDim.x)
-      count += args.sources[s].expert_idx[at] == expert ? 1.0f : 0.0f;
-  }
-  count = block_sum(count);
-  if (threadIdx.x == 0) args.counts[blockIdx.x] = static_cast<int32_t>(count);
+// A number whose order as an unsigned one is the float's; 0 is below all.
+__device__ uint32_t order_of(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Block e gives the rows of local expert e their slots, in order: source after source, row after row.
-__global__ void place_kernel(Place args) {
-  __shared__ int of_warp[kThreads / kWarp];
-  const int local = static_cast<int>(blockIdx.x);
-  const int expert = args.first_expert + local;
-  int before = 0, total = 0;
-  for (int e = 0; e < args.num_local; ++e) {
-    if (e < local) before += args.counts[e];
-    total += args.counts[e];
+// Without groups, of up to kOfALane experts a lane, which stay in registers: a warp a row.
+template <int kOfALane>
+__global__ void __launch_bounds__(kWarp) route_in_registers(Route args) {
+  begin_early_kernel();
+  const int64_t row = blockIdx.x;
+  const int experts = static_cast<int>(args.logits.cols), lane = static_cast<int>(threadIdx.x);
+  int32_t* idx = args.expert_idx + row * args.idx_stride;
+  float* weight = static_cast<float*>(args.weight.data) + row * args.weight.stride;
+  if (args.valid[row] == 0) {
+    if (lane < args.top_k) {
+      idx[lane] = -1;
+      weight[lane] = 0;
+    }
+    return;
   }
-  if (threadIdx.x == 0) args.start[local] = before;
-  if (local == 0) {
-    if (threadIdx.x == 0) args.start[args.num_local] = total;
-    for (int64_t slot = total + threadIdx.x; slot < args.capacity; slot += blockDim.x)
-      args.moves[slot] = {0, 0, -1};
+  const float* logits = static_cast<const float*>(args.logits.data) + row * args.logits.stride;
+  float score[kOfALane];
+  float highest = -INFINITY, sum = 0;
+#pragma unroll
+  for (int j = 0; j < kOfALane; ++j) {
+    score[j] = j * kWarp + lane < experts ? logits[j * kWarp + lane] : -INFINITY;
+    highest = fmaxf(highest, score[j]);
   }
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  int next = before;
-  for (int s = 0; s < args.num_sources; ++s) {
-    const int64_t entries = args.sources[s].rows * args.top_k;
-    for (int64_t base = 0; base < entries; base += blockDim.x) {
-      const int64_t at = base + threadIdx.x;
-      const bool mine = at < entries && args.sources[s].expert_idx[at] == expert;
-      const unsigned ballot = __ballot_sync(0xffffffffu, mine);
-      __syncthreads();
-      if (lane == 0) of_warp[warp] = __popc(ballot);
-      __syncthreads();
-      int ahead = 0, all = 0;
-      for (int w = 0; w < kThreads / kWarp; ++w) {
-        if (w < warp) ahead += of_warp[w];
-        all += of_warp[w];
-      }
-      if (mine) {
-        const int slot = next + ahead + __popc(ballot & ((1u << lane) - 1));
-        args.sources[s].slot_of[at] = slot;
-        args.moves[slot] = {s, static_cast<int32_t>(at / args.top_k), slot};
-      }
-      next += all;
+  highest = warp_max(highest);
+#pragma unroll
+  for (int j = 0; j < kOfALane; ++j) {
+    if (args.sigmoid) {
+      score[j] = 1.0f / (1.0f + expf(-score[j]));
+    } else {
+      score[j] = j * kWarp + lane < experts ? expf(score[j] - highest) : 0.0f;
+      sum += score[j];
     }
   }
+  if (!args.sigmoid) sum = warp_sum(sum);
+  uint32_t order[kOfALane];
+#pragma unroll
+  for (int j = 0; j < kOfALane; ++j) {
+    const int expert = j * kWarp + lane;
+    if (!args.sigmoid) score[j] /= sum;
+    float biased = args.bias == nullptr || expert >= experts ? score[j] : score[j] + args.bias[expert];
+    if (isnan(biased)) biased = -INFINITY;
+    order[j] = expert < experts ? order_of(biased) : 0;
+  }
+  float divisor = kWeightFloor, mine = 0;
+  int my_idx = 0;
+  for (int k = 0; k < args.top_k; ++k) {
+    uint32_t best = order[0];
+    int at = 0;
+#pragma unroll
+    for (int j = 1; j < kOfALane; ++j)
+      if (order[j] > best) {
+        best = order[j];
+        at = j;
+      }
+    const uint32_t most = __reduce_max_sync(0xffffffffu, best);
+    const int chosen = __reduce_min_sync(0xffffffffu, best == most ? at * kWarp + lane : INT32_MAX);
+    float of_chosen = 0;
+#pragma unroll
+    for (int j = 0; j < kOfALane; ++j)
+      if (j * kWarp + lane == chosen) {
+        of_chosen = score[j];
+        order[j] = 0;
+      }
+    of_chosen = __shfl_sync(0xffffffffu, of_chosen, chosen % kWarp);
+    divisor += of_chosen;
+    if (lane == k) {
+      mine = of_chosen;
+      my_idx = chosen;
+    }
+  }
+  if (lane >= args.top_k) return;
+  idx[lane] = my_idx;
+  weight[lane] = mine / (args.normalised ? divisor : 1.0f) * args.scale;
 }
 
-// Entries whose expert is not here. (Those whose expert is get their slot from place_kernel.)
-__global__ void mark_absent_kernel(PlaceSource source, int64_t entries, int first, int count) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= entries) return;
-  const int expert = source.expert_idx[at];
-  if (expert < first || expert >= first + count) source.slot_of[at] = -1;
+// Entries of all sources, one behind the other.
+struct Entry {
+  int source = 0;
+  int64_t at = 0;
+};
+__device__ Entry entry_of(const Place& args, int64_t at) {
+  Entry entry{0, at};
+  while (entry.at >= args.sources[entry.source].rows * args.top_k)
+    entry.at -= args.sources[entry.source++].rows * args.top_k;
+  return entry;
+}
+
+// The local expert of an entry, or -1.
+__device__ int local_of(const Place& args, const Entry& entry) {
+  const int local = args.sources[entry.source].expert_idx[entry.at] - args.first_expert;
+  return local >= 0 && local < args.num_local ? local : -1;
+}
+
+// Block n counts how many of its kThreads entries each local expert has.
+__global__ void count_kernel(Place args, int64_t entries) {
+  extern __shared__ int32_t counts[];
+  for (int e = threadIdx.x; e < args.num_local; e += kThreads) counts[e] = 0;
+  __syncthreads();
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (at < entries)
+    if (const int local = local_of(args, entry_of(args, at)); local >= 0) atomicAdd(counts + local, 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < args.num_local; e += kThreads)
+    args.counts[static_cast<int64_t>(blockIdx.x) * args.num_local + e] = counts[e];
+}
+
+// Of each expert the entries before each block; then `total` of it.
+__global__ void sum_counts_kernel(int32_t* counts, int32_t* totals, int num_local, int num_blocks) {
+  const int e = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (e >= num_local) return;
+  int before = 0;
+#pragma unroll 16
+  for (int block = 0; block < num_blocks; ++block) {
+    const int own = counts[static_cast<int64_t>(block) * num_local + e];
+    counts[static_cast<int64_t>(block) * num_local + e] = before;
+    before += own;
+  }
+  totals[e] = before;
+}
+
+// One warp: where the slots of every expert begin.
+__global__ void start_kernel(const int32_t* totals, int32_t* start, int num_local) {
+  int before = 0;
+  for (int base = 0; base < num_local; base += kWarp) {
+    const int e = base + static_cast<int>(threadIdx.x);
+    const int own = e < num_local ? totals[e] : 0;
+    int sum = own;
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, step);
+      if (static_cast<int>(threadIdx.x) >= step) sum += other;
+    }
+    if (e < num_local) start[e] = before + sum - own;
+    before += __shfl_sync(0xffffffffu, sum, kWarp - 1);
+  }
+  if (threadIdx.x == 0) start[num_local] = before;
+}
+
+// Block n gives its entries their slots, warp after warp, so that those of an expert stand in their order; what is
+// behind the last slot in use says so.
+__global__ void place_kernel(Place args, int64_t entries) {
+  extern __shared__ int32_t next[];
+  for (int e = threadIdx.x; e < args.num_local; e += kThreads)
+    next[e] = args.start[e] + args.counts[static_cast<int64_t>(blockIdx.x) * args.num_local + e];
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const Entry entry = at < entries ? entry_of(args, at) : Entry{};
+  const int local = at < entries ? local_of(args, entry) : -1;
+  const unsigned same = __match_any_sync(0xffffffffu, local);
+  const int lane = threadIdx.x % kWarp, ahead = __popc(same & ((1u << lane) - 1));
+  int slot = -1;
+  for (int warp = 0; warp < kThreads / kWarp; ++warp) {
+    __syncthreads();
+    if (threadIdx.x / kWarp != warp || local < 0) continue;
+    slot = next[local] + ahead;
+    __syncwarp(same);
+    if (ahead == 0) next[local] += __popc(same);
+  }
+  if (at < entries) args.sources[entry.source].slot_of[entry.at] = slot;
+  if (slot >= 0) args.moves[slot] = {entry.source, static_cast<int32_t>(entry.at / args.top_k), slot};
+  for (int64_t behind = args.start[args.num_local] + at; behind < args.capacity;
+       behind += static_cast<int64_t>(gridDim.x) * kThreads)
+    args.moves[behind] = {0, 0, -1};
 }
 
 constexpr int kMostPulled = 64;  // slots of a row that are looked up before the first is read
 
 // A thread a column, a block some columns of one row.
 __global__ void pull_kernel(Pull args) {
+  begin_early_kernel();
   __shared__ const float* from[kMostPulled];
   __shared__ float weights[kMostPulled];
   const int64_t row = blockIdx.x, column = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
@@ -214,82 +323,150 @@ __global__ void pull_kernel(Pull args) {
     for (int at = 0; at < count; ++at)
       if (from[at] != nullptr) sum += weights[at] * from[at][column];
   }
-  if (column < args.out.cols) static_cast<float*>(args.out.data)[row * args.out.stride + column] = sum;
+  if (column >= args.out.cols) return;
+  if (args.plus.data != nullptr) sum += static_cast<const float*>(args.plus.data)[row * args.plus.stride + column];
+  static_cast<float*>(args.out.data)[row * args.out.stride + column] = sum;
+  if (args.onto.data != nullptr) static_cast<float*>(args.onto.data)[row * args.onto.stride + column] += sum;
 }
 
-// All of it in one block, for few entries: a thread counts and places the rows of a local expert.
-__global__ void place_few_kernel(Place args) {
-  __shared__ int32_t experts[kFewEntries], counts[kFewExperts];
-  int total = 0;
-  for (int s = 0; s < args.num_sources; ++s) {
-    const int entries = static_cast<int>(args.sources[s].rows) * args.top_k;
-    for (int at = threadIdx.x; at < entries; at += blockDim.x) {
-      const int local = args.sources[s].expert_idx[at] - args.first_expert;
-      const bool is_local = local >= 0 && local < args.num_local;
-      experts[total + at] = is_local ? local : -1;
-      if (!is_local) args.sources[s].slot_of[at] = -1;
-    }
-    total += entries;
-  }
-  __syncthreads();
-  const int mine = static_cast<int>(threadIdx.x);
-  int count = 0;
-  if (mine < args.num_local)
-    for (int at = 0; at < total; ++at) count += experts[at] == mine ? 1 : 0;
-  if (mine < kFewExperts) counts[mine] = count;
-  __syncthreads();
-  int next = 0;
-  for (int e = 0; e < min(mine, args.num_local); ++e) next += counts[e];
-  if (mine <= args.num_local) args.start[mine] = next;
-  if (mine < args.num_local && count > 0) {
-    int at = 0;
+// Block n finds the slot of entry n, source after source, and copies its row there; the last block counts.
+__global__ void __launch_bounds__(kThreads) place_entries_kernel(Place args, int entries) {
+  begin_early_kernel();
+  __shared__ int32_t counts[kFewExperts];
+  const auto local_of = [&](int source, int at) { return cuda::local_of(args, {source, at}); };
+  const int mine = static_cast<int>(blockIdx.x);
+  if (mine == entries) {
+    for (int e = threadIdx.x; e < args.num_local; e += kThreads) counts[e] = 0;
+    __syncthreads();
     for (int s = 0; s < args.num_sources; ++s)
-      for (int entry = 0; entry < args.sources[s].rows * args.top_k; ++entry, ++at)
-        if (experts[at] == mine) {
-          args.sources[s].slot_of[entry] = next;
-          args.moves[next] = {s, entry / args.top_k, next};
-          ++next;
-        }
+      for (int at = threadIdx.x; at < args.sources[s].rows * args.top_k; at += kThreads)
+        if (const int local = local_of(s, at); local >= 0) atomicAdd(counts + local, 1);
+    __syncthreads();
+    if (threadIdx.x >= kWarp) return;
+    int before = 0;
+    for (int base = 0; base < args.num_local; base += kWarp) {
+      const int e = base + static_cast<int>(threadIdx.x);
+      const int own = e < args.num_local ? counts[e] : 0;
+      int sum = own;
+      for (int step = 1; step < kWarp; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, step);
+        if (static_cast<int>(threadIdx.x) >= step) sum += other;
+      }
+      if (e < args.num_local) args.start[e] = before + sum - own;
+      before += __shfl_sync(0xffffffffu, sum, kWarp - 1);
+    }
+    if (threadIdx.x == 0) args.start[args.num_local] = before;
+    return;
   }
-  int used = 0;
-  for (int e = 0; e < args.num_local; ++e) used += counts[e];
-  for (int64_t slot = used + mine; slot < args.capacity; slot += blockDim.x) args.moves[slot] = {0, 0, -1};
+  int source = 0, entry = mine;
+  while (entry >= args.sources[source].rows * args.top_k) entry -= static_cast<int>(args.sources[source++].rows) * args.top_k;
+  const int local = local_of(source, entry);
+  if (local < 0) {
+    if (threadIdx.x == 0) args.sources[source].slot_of[entry] = -1;
+    return;
+  }
+  // Before it stand the entries of smaller experts, and those of its own that come earlier.
+  int before = 0;
+  for (int s = 0; s < args.num_sources; ++s)
+    for (int at = threadIdx.x; at < args.sources[s].rows * args.top_k; at += kThreads) {
+      const int other = local_of(s, at);
+      if (other < 0) continue;
+      const bool earlier = s < source || (s == source && at < entry);
+      before += other < local || (other == local && earlier) ? 1 : 0;
+    }
+  const int64_t slot = static_cast<int64_t>(block_sum(static_cast<float>(before)));  // exact below 2^24
+  if (threadIdx.x == 0) args.sources[source].slot_of[entry] = static_cast<int32_t>(slot);
+  const float* from = args.rows.data[source] + entry / args.top_k * args.rows.stride[source];
+  float* to = static_cast<float*>(args.out.data) + slot * args.out.stride;
+  auto* rounded = static_cast<__nv_bfloat16*>(args.rounded) + slot * args.out.cols;
+  for (int64_t at = threadIdx.x; at < args.out.cols; at += kThreads) {
+    to[at] = from[at];
+    if (args.rounded != nullptr) rounded[at] = __float2bfloat16_rn(from[at]);
+  }
+}
+
+// The rows of all slots in use.
+__global__ void fill_slots_kernel(Place args) {
+  const RowMove move = args.moves[blockIdx.x];
+  if (move.dst < 0) return;
+  const float* from = args.rows.data[move.source] + move.src * args.rows.stride[move.source];
+  float* to = static_cast<float*>(args.out.data) + move.dst * args.out.stride;
+  auto* rounded = static_cast<__nv_bfloat16*>(args.rounded) + move.dst * args.out.cols;
+  for (int64_t at = threadIdx.x; at < args.out.cols; at += blockDim.x) {
+    to[at] = from[at];
+    if (args.rounded != nullptr) rounded[at] = __float2bfloat16_rn(from[at]);
+  }
+}
+
+// The same by pieces of four values.
+__global__ void fill_slots_by_pieces(Place args) {
+  const RowMove move = args.moves[blockIdx.x];
+  if (move.dst < 0) return;
+  const auto* from = reinterpret_cast<const float4*>(args.rows.data[move.source] + move.src * args.rows.stride[move.source]);
+  auto* to = reinterpret_cast<float4*>(static_cast<float*>(args.out.data) + move.dst * args.out.stride);
+  auto* rounded = reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args.rounded) + move.dst * args.out.cols);
+  for (int64_t at = threadIdx.x; at < args.out.cols / 4; at += blockDim.x) {
+    const float4 x = from[at];
+    to[at] = x;
+    if (args.rounded == nullptr) continue;
+    const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+    rounded[at] = {*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high)};
+  }
+}
+
+bool whole_pieces(const void* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
 
 }  // namespace
 
 void route(const Route& args, cudaStream_t stream) {
   if (args.logits.rows == 0 || args.top_k == 0) return;
+  const dim3 rows(static_cast<unsigned>(args.logits.rows));
+  if (args.top_groups >= args.num_groups && args.top_k <= kWarp && args.logits.cols <= 16 * kWarp) {
+    if (args.logits.cols <= 4 * kWarp) return launch_early(route_in_registers<4>, rows, kWarp, 0, stream, args);
+    return launch_early(route_in_registers<16>, rows, kWarp, 0, stream, args);
+  }
   const size_t shared = static_cast<size_t>(2 * args.logits.cols + args.num_groups) * sizeof(float) +
                         static_cast<size_t>(args.logits.cols + args.num_groups);
-  route_kernel<<<static_cast<unsigned>(args.logits.rows), kWarp, shared, stream>>>(args);
+  launch_early(route_kernel, rows, kWarp, shared, stream, args);
 }
 
 void place_slots(const Place& args, cudaStream_t stream) {
   int64_t total = 0;
   for (int s = 0; s < args.num_sources; ++s) total += args.sources[s].rows * args.top_k;
-  if (places_in_one_block(total, args.num_local)) {
-    place_few_kernel<<<1, kFewExperts + kWarp, 0, stream>>>(args);
+  if (places_entry_by_entry(total, args.num_local)) {
+    launch_early(place_entries_kernel, dim3(static_cast<unsigned>(total) + 1), kThreads, 0, stream, args,
+                 static_cast<int>(total));
     return;
-  }
-  for (int s = 0; s < args.num_sources; ++s) {
-    const int64_t entries = args.sources[s].rows * args.top_k;
-    if (entries > 0)
-      mark_absent_kernel<<<static_cast<unsigned>(ceil_div(entries, kThreads)), kThreads, 0, stream>>>(
-          args.sources[s], entries, args.first_expert, args.num_local);
   }
   if (args.num_local == 0) {
     cudaMemsetAsync(args.start, 0, sizeof(int32_t), stream);
+    for (int s = 0; s < args.num_sources; ++s)  // all bits: -1
+      cudaMemsetAsync(args.sources[s].slot_of, 0xff,
+                      static_cast<size_t>(args.sources[s].rows * args.top_k) * sizeof(int32_t), stream);
     return;
   }
-  count_kernel<<<static_cast<unsigned>(args.num_local), kThreads, 0, stream>>>(args);
-  place_kernel<<<static_cast<unsigned>(args.num_local), kThreads, 0, stream>>>(args);
+  const auto blocks = static_cast<unsigned>(ceil_div(total, kThreads));
+  const size_t shared = static_cast<size_t>(args.num_local) * sizeof(int32_t);
+  int32_t* totals = args.counts + static_cast<int64_t>(blocks) * args.num_local;
+  if (blocks > 0) count_kernel<<<blocks, kThreads, shared, stream>>>(args, total);
+  sum_counts_kernel<<<static_cast<unsigned>(ceil_div(args.num_local, kWarp)), kWarp, 0, stream>>>(
+      args.counts, totals, args.num_local, static_cast<int>(blocks));
+  start_kernel<<<1, kWarp, 0, stream>>>(totals, args.start, args.num_local);
+  if (blocks > 0) place_kernel<<<blocks, kThreads, shared, stream>>>(args, total);
+  if (args.capacity == 0 || args.out.cols == 0) return;
+  bool whole = whole_pieces(args.out.data, args.out.stride) && args.out.cols % 4 == 0;
+  for (int s = 0; s < args.num_sources; ++s)
+    whole = whole && whole_pieces(args.rows.data[s], args.rows.stride[s]);
+  (whole ? fill_slots_by_pieces : fill_slots_kernel)<<<static_cast<unsigned>(args.capacity), kThreads, 0, stream>>>(args);
 }
 
 void pull_weighted(const Pull& args, cudaStream_t stream) {
   if (args.out.rows == 0 || args.out.cols == 0) return;
-  pull_kernel<<<dim3(static_cast<unsigned>(args.out.rows), static_cast<unsigned>(ceil_div(args.out.cols, kThreads))),
-                kThreads, 0, stream>>>(args);
+  launch_early(pull_kernel,
+               dim3(static_cast<unsigned>(args.out.rows), static_cast<unsigned>(ceil_div(args.out.cols, kThreads))), kThreads,
+               0, stream, args);
 }
 
 }  // namespace lockstep::kernels::cuda

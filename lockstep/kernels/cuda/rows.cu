@@ -1,5 +1,9 @@
 // Kernels over whole rows: embedding, norm, sums, copies between ranks, rotation, cache rows. Bound by memory:
 // each reads its inputs once and writes its output once.
+#include <cfloat>
+#include <type_traits>
+
+#include "lockstep/kernels/cuda/early_launch.cuh"
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
 
@@ -50,18 +54,29 @@ __global__ void norm_by_warp(const float* x, int64_t x_stride, const W* weight, 
 // A block a row that stays in registers: kMostPieces pieces of four values a thread.
 constexpr int kMostPieces = 4, kRowThreads = 512;
 
+// Four values and what rounding takes off them.
+__device__ void store_rounded(const Rounded& to, int64_t at, const float4& x) {
+  const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
+  reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(to.rounded) + at)[0] = low;
+  reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(to.rounded) + at)[1] = high;
+  auto* rest = reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(to.rest) + at);
+  rest[0] = __floats2bfloat162_rn(x.x - __low2float(low), x.y - __high2float(low));
+  rest[1] = __floats2bfloat162_rn(x.z - __low2float(high), x.w - __high2float(high));
+}
+
 template <class W>
 __device__ void norm_pieces(const float4 (&pieces)[kMostPieces], float squares, const W* weight, float eps,
-                            float* out, int64_t cols) {
+                            float* out, int64_t cols, const Rounded& rounded) {
   const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
 #pragma unroll
   for (int n = 0; n < kMostPieces; ++n) {
     const int64_t at = (static_cast<int64_t>(n) * kRowThreads + threadIdx.x) * 4;
     if (at >= cols) break;
     const float4 x = pieces[n];
-    *reinterpret_cast<float4*>(out + at) = {
-        to_f32(weight[at]) * (x.x * scale), to_f32(weight[at + 1]) * (x.y * scale),
-        to_f32(weight[at + 2]) * (x.z * scale), to_f32(weight[at + 3]) * (x.w * scale)};
+    const float4 normed = {to_f32(weight[at]) * (x.x * scale), to_f32(weight[at + 1]) * (x.y * scale),
+                           to_f32(weight[at + 2]) * (x.z * scale), to_f32(weight[at + 3]) * (x.w * scale)};
+    *reinterpret_cast<float4*>(out + at) = normed;
+    if (rounded.rounded != nullptr) store_rounded(rounded, blockIdx.x * cols + at, normed);
   }
 }
 
@@ -69,7 +84,8 @@ __device__ float squares_of(const float4& x) { return x.x * x.x + x.y * x.y + x.
 
 template <class W>
 __global__ void norm_in_registers(const float* x, int64_t x_stride, const W* weight, float eps, float* out,
-                                  int64_t out_stride, int64_t cols) {
+                                  int64_t out_stride, int64_t cols, Rounded rounded) {
+  begin_early_kernel();
   float4 pieces[kMostPieces];
   float squares = 0;
 #pragma unroll
@@ -79,13 +95,14 @@ __global__ void norm_in_registers(const float* x, int64_t x_stride, const W* wei
     pieces[n] = *reinterpret_cast<const float4*>(x + blockIdx.x * x_stride + at);
     squares += squares_of(pieces[n]);
   }
-  norm_pieces(pieces, squares, weight, eps, out + blockIdx.x * out_stride, cols);
+  norm_pieces(pieces, squares, weight, eps, out + blockIdx.x * out_stride, cols, rounded);
 }
 
 template <class W>
 __global__ void sum_add_norm_in_registers(Sources addends, float* residual, int64_t residual_stride,
                                           const W* weight, float eps, float* out, int64_t out_stride,
-                                          int64_t cols) {
+                                          int64_t cols, Rounded rounded) {
+  begin_early_kernel();
   const int64_t row = blockIdx.x;
   float4 pieces[kMostPieces];
   float squares = 0;
@@ -103,7 +120,7 @@ __global__ void sum_add_norm_in_registers(Sources addends, float* residual, int6
     kept = pieces[n];
     squares += squares_of(pieces[n]);
   }
-  norm_pieces(pieces, squares, weight, eps, out + row * out_stride, cols);
+  norm_pieces(pieces, squares, weight, eps, out + row * out_stride, cols, rounded);
 }
 
 template <class W>
@@ -227,6 +244,62 @@ __global__ void rope_kernel(Rope args) {
   }
 }
 
+struct Candidate {
+  float value;
+  int32_t idx;
+};
+__device__ Candidate larger(const Candidate& a, const Candidate& b) {
+  return a.value != b.value ? (a.value > b.value ? a : b) : (a.idx < b.idx ? a : b);
+}
+
+// blockIdx.x: a row; blockIdx.y: one of kLargestParts of it. A place of -1 says that a number is not finite.
+__global__ void __launch_bounds__(kThreads) largest_of_parts(Largest args) {
+  begin_early_kernel();
+  __shared__ Candidate of_warp[kThreads / kWarp];
+  __shared__ int bad_of_warp[kThreads / kWarp];
+  const float* x = static_cast<const float*>(args.x.data) + blockIdx.x * args.x.stride;
+  const int width = static_cast<int>((args.x.cols + kLargestParts - 1) / kLargestParts);
+  const int begin = static_cast<int>(blockIdx.y) * width, end = min(begin + width, static_cast<int>(args.x.cols));
+  Candidate best{-INFINITY, INT32_MAX};  // of no number
+  int bad = 0;
+#pragma unroll 4
+  for (int at = begin + static_cast<int>(threadIdx.x); at < end; at += kThreads) {
+    const float value = x[at];
+    bad |= !(fabsf(value) <= FLT_MAX);
+    if (at < args.valid && (best.idx == INT32_MAX || value > best.value)) best = {value, at};
+  }
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  for (int step = 16; step > 0; step /= 2)
+    best = larger(best, {__shfl_xor_sync(0xffffffffu, best.value, step), __shfl_xor_sync(0xffffffffu, best.idx, step)});
+  bad = __any_sync(0xffffffffu, bad);
+  if (lane == 0) {
+    of_warp[warp] = best;
+    bad_of_warp[warp] = bad;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int other = 1; other < kThreads / kWarp; ++other) {
+    best = larger(best, of_warp[other]);
+    bad |= bad_of_warp[other];
+  }
+  const int64_t part = static_cast<int64_t>(blockIdx.x) * kLargestParts + blockIdx.y;
+  args.part_values[part] = best.value;
+  args.part_ids[part] = bad ? -1 : best.idx;
+}
+
+__global__ void __launch_bounds__(kWarp) largest_of_rows(Largest args) {
+  begin_early_kernel();
+  static_assert(kLargestParts == kWarp);
+  const int64_t part = static_cast<int64_t>(blockIdx.x) * kLargestParts + threadIdx.x;
+  Candidate best{args.part_values[part], args.part_ids[part]};
+  const bool bad = __any_sync(0xffffffffu, best.idx < 0) != 0;
+  for (int step = 16; step > 0; step /= 2)
+    best = larger(best, {__shfl_xor_sync(0xffffffffu, best.value, step), __shfl_xor_sync(0xffffffffu, best.idx, step)});
+  if (threadIdx.x != 0) return;
+  args.value[blockIdx.x] = best.value;
+  args.idx[blockIdx.x] = bad ? -1 : best.idx;
+}
+
 unsigned blocks(int64_t rows) { return static_cast<unsigned>(rows); }
 float* f32(const Mat& x) { return static_cast<float*>(x.data); }
 bool nothing(const Mat& x) { return x.rows == 0 || x.cols == 0; }
@@ -245,20 +318,25 @@ void embed(const int32_t* ids, const Mat& table, const Mat& out, cudaStream_t st
   });
 }
 
-void rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const Mat& out,
-              cudaStream_t stream) {
-  if (nothing(x)) return;
+bool rms_norm(const Mat& x, const void* weight, Num weight_num, float eps, const Mat& out,
+              const Rounded& rounded, cudaStream_t stream) {
+  if (nothing(x)) return false;
+  const bool in_registers = x.cols > kWarpRow && fits_registers(x.cols) && whole_pieces(x.data, x.stride) &&
+                            whole_pieces(out.data, out.stride);
   const unsigned count = blocks(norm_blocks(x.rows, x.cols));
   with_num(weight_num, weight, [&](const auto* w) {
     if (x.cols <= kWarpRow) {
       norm_by_warp<<<count, kThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.rows,
                                                    x.cols);
-    } else if (fits_registers(x.cols) && whole_pieces(x.data, x.stride) && whole_pieces(out.data, out.stride)) {
-      norm_in_registers<<<count, kRowThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.cols);
+    } else if (in_registers) {
+      using W = std::remove_const_t<std::remove_pointer_t<decltype(w)>>;
+      launch_early(norm_in_registers<W>, dim3(count), kRowThreads, 0, stream, f32(x), x.stride, w, eps, f32(out),
+                   out.stride, x.cols, rounded);
     } else {
       norm_by_block<<<count, kThreads, 0, stream>>>(f32(x), x.stride, w, eps, f32(out), out.stride, x.cols);
     }
   });
+  return in_registers && rounded.rounded != nullptr;
 }
 
 void add(const Mat& x, const Mat& y, cudaStream_t stream) {
@@ -290,6 +368,12 @@ bool has_code_here() {
   return cudaFuncGetAttributes(&attributes, zero_kernel) == cudaSuccess;
 }
 
+void largest(const Largest& args, cudaStream_t stream) {
+  if (args.x.rows == 0) return;
+  launch_early(largest_of_parts, dim3(blocks(args.x.rows), kLargestParts), kThreads, 0, stream, args);
+  launch_early(largest_of_rows, dim3(blocks(args.x.rows)), kWarp, 0, stream, args);
+}
+
 void zero_rows(const Mat& x, cudaStream_t stream) {
   if (nothing(x)) return;
   zero_kernel<<<blocks(x.rows), threads_for(x.cols), 0, stream>>>(f32(x), x.stride, x.cols);
@@ -310,22 +394,24 @@ void sum_rows(const Sources& addends, const RowMoves& moves, const Mat& out, cud
                                                                              out.stride, out.cols);
 }
 
-void sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,
-                  const Mat& out, cudaStream_t stream) {
-  if (nothing(out)) return;
+bool sum_add_norm(const Sources& addends, const Mat& residual, const void* weight, Num weight_num, float eps,
+                  const Mat& out, const Rounded& rounded, cudaStream_t stream) {
+  if (nothing(out)) return false;
   bool whole = fits_registers(out.cols) && whole_pieces(residual.data, residual.stride) &&
                whole_pieces(out.data, out.stride);
   for (int source = 0; source < addends.count; ++source)
     whole = whole && whole_pieces(addends.data[source], addends.stride[source]);
   with_num(weight_num, weight, [&](const auto* w) {
     if (whole) {
-      sum_add_norm_in_registers<<<blocks(out.rows), kRowThreads, 0, stream>>>(
-          addends, f32(residual), residual.stride, w, eps, f32(out), out.stride, out.cols);
+      using W = std::remove_const_t<std::remove_pointer_t<decltype(w)>>;
+      launch_early(sum_add_norm_in_registers<W>, dim3(blocks(out.rows)), kRowThreads, 0, stream, addends, f32(residual),
+                   residual.stride, w, eps, f32(out), out.stride, out.cols, rounded);
       return;
     }
     sum_add_norm_kernel<<<blocks(out.rows), kThreads, 0, stream>>>(
         addends, f32(residual), residual.stride, w, eps, f32(out), out.stride, out.cols);
   });
+  return whole && rounded.rounded != nullptr;
 }
 
 void store_rows(const Mat& x, const RowMoves& moves, const Mat& cache, cudaStream_t stream) {

@@ -17,6 +17,7 @@ void Uploads::allocate(size_t capacity) {
   expect_success(cudaMalloc(&device, capacity), "cudaMalloc");
   device_ = static_cast<std::byte*>(device);
   slots_.forget(capacity);
+  same_ = changed_begin_ = changed_end_ = 0;
 }
 
 void Uploads::free_all() {
@@ -54,19 +55,29 @@ void Uploads::begin_step() {
 }
 
 void Uploads::flush() {
-  if (slots_.used() == 0) return;
-  expect_success(cudaMemcpyAsync(device_, pinned_, slots_.used(), cudaMemcpyHostToDevice, gpu_.stream()),
-                 "upload");
+  if (changed_begin_ == changed_end_) return;
+  copy(changed_begin_, changed_end_ - changed_begin_);
+  changed_begin_ = changed_end_ = 0;
+}
+
+void Uploads::copy(size_t offset, size_t bytes) {
+  expect_success(
+      cudaMemcpyAsync(device_ + offset, pinned_ + offset, bytes, cudaMemcpyHostToDevice, gpu_.stream()),
+      "upload");
+  same_ = std::max(same_, offset + bytes);  // slots are taken one behind the other
 }
 
 const void* Uploads::put_bytes(const void* host, size_t bytes) {
   const auto slot = slots_.find_or_take({static_cast<const char*>(host), bytes}, pinned_);
-  if (slot.is_new && bytes > 0) {
-    std::memcpy(pinned_ + slot.offset, host, bytes);
-    if (in_step_) return device_ + slot.offset;
-    expect_success(cudaMemcpyAsync(device_ + slot.offset, pinned_ + slot.offset, bytes,
-                                   cudaMemcpyHostToDevice, gpu_.stream()),
-                   "upload");
+  if (!slot.is_new || bytes == 0) return device_ + slot.offset;
+  const size_t end = slot.offset + UploadSlots::padded(bytes);
+  if (end <= same_ && std::memcmp(pinned_ + slot.offset, host, bytes) == 0) return device_ + slot.offset;
+  std::memcpy(pinned_ + slot.offset, host, bytes);
+  if (in_step_) {
+    changed_begin_ = changed_begin_ == changed_end_ ? slot.offset : std::min(changed_begin_, slot.offset);
+    changed_end_ = std::max(changed_end_, end);
+  } else {
+    copy(slot.offset, end - slot.offset);
   }
   return device_ + slot.offset;
 }

@@ -57,8 +57,9 @@ class Uploads {
   // Pointers stay good until the next make_room(); an op calls it once, with all that it will put. Between
   // begin_step() and end_step() it throws NoRoomInStep where there is none.
   void make_room(std::initializer_list<size_t> bytes);
-  // Between the two, arrays are kept on the host until flush() copies all of them at once, and stand where
-  // they stood in the step before as long as they are as many and about as large.
+  // Between the two, arrays are kept on the host until flush() copies all that are not on the GPU yet, and
+  // stand where they stood in the step before as long as they are as many and about as large: what has not
+  // changed since then is not copied again.
   void begin_step();
   void end_step() { in_step_ = false; }
   void flush();
@@ -75,6 +76,7 @@ class Uploads {
 
  private:
   const void* put_bytes(const void* host, size_t bytes);
+  void copy(size_t offset, size_t bytes);
   void allocate(size_t capacity);
   void free_all();
 
@@ -82,6 +84,8 @@ class Uploads {
   UploadSlots slots_;
   std::byte *pinned_ = nullptr, *device_ = nullptr;
   bool in_step_ = false;
+  size_t same_ = 0;                             // so many bytes from the start are the same on both sides
+  size_t changed_begin_ = 0, changed_end_ = 0;  // but for these, which flush() copies
 };
 
 }  // namespace lockstep::kernels::cuda

@@ -2,7 +2,7 @@
 // From the op table's views and sequences to what launchers take. Host arithmetic only.
 #include <vector>
 
-#include "lockstep/kernels/cuda/launch.h"
+#include "lockstep/kernels/cuda/launch_sequences.h"
 #include "lockstep/kernels/kernels.h"
 
 namespace lockstep::kernels::cuda {

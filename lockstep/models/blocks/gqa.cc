@@ -1,6 +1,7 @@
 #include "lockstep/models/blocks/gqa.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace lockstep::models {
@@ -20,30 +21,9 @@ TensorView each_head(const TensorView& x, int64_t offset, int64_t head_dim, int6
   return each;
 }
 
-TensorView project(const TensorView& x, const WeightView& w, const TensorView& bias,
-                   const ForwardContext& context) {
-  const TensorView out = context.workspace.take({x.rows(), w.rows()});
-  context.kernels.linear({.x = x, .w = w, .out = out, .bias = bias});
-  return out;
-}
-
-// In place, of heads that lie `width` values apart: the norm, where there is one, then the rotation.
-void norm_and_rotate(const GqaConfig& config, const TensorView& heads, int width,
-                     const TensorView& norm_weight, const RopeTables& rope,
-                     std::span<const int32_t> positions, const ForwardContext& context) {
-  if (config.head_norm == GqaConfig::HeadNorm::kQueriesAndKeys) {
-    const TensorView each = each_head(heads, 0, config.head_dim, width);
-    kernels::RmsNormArgs norm{.x = each, .weight = norm_weight, .eps = config.norm_eps, .out = each};
-    context.kernels.rms_norm(norm);
-  }
-  context.kernels.rope({.x = heads,
-                        .num_heads = static_cast<int>(heads.cols() / width),
-                        .head_stride = width,
-                        .dim = config.rope,
-                        .positions = positions,
-                        .cos = rope.cos(),
-                        .sin = rope.sin(),
-                        .pairing = kernels::RopePairing::kHalf});
+kernels::LinearArgs projection(const TensorView& x, const WeightView& w, const TensorView& bias,
+                               const ForwardContext& context) {
+  return {.x = x, .w = w, .out = context.workspace.take({x.rows(), w.rows()}), .bias = bias};
 }
 
 }  // namespace
@@ -119,16 +99,35 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
   const Range given = given_of(batch, x.rows());
   const std::span<const int32_t> given_positions =
       std::span(positions).subspan(static_cast<size_t>(given.begin), static_cast<size_t>(given.size()));
-  const TensorView q = project(x.row_range(given.begin, given.size()), weights.q, weights.q_bias, context);
-  const TensorView k = project(x, weights.k, weights.k_bias, context);
-  const TensorView v = project(x, weights.v, weights.v_bias, context);
-  norm_and_rotate(config, q, config.query_width(), weights.q_norm, rope, given_positions, context);
-  norm_and_rotate(config, k, config.head_dim, weights.k_norm, rope, positions, context);
+  const auto to_q = projection(x.row_range(given.begin, given.size()), weights.q, weights.q_bias, context);
+  const auto to_k = projection(x, weights.k, weights.k_bias, context);
+  const auto to_v = projection(x, weights.v, weights.v_bias, context);
+  if (given.size() == x.rows()) {
+    context.kernels.linears(std::array{to_q, to_k, to_v});
+  } else {
+    context.kernels.linear(to_q);
+    context.kernels.linears(std::array{to_k, to_v});
+  }
+  const TensorView q = to_q.out, k = to_k.out, v = to_v.out;
   std::vector<kernels::PagedSequence> sequences(batch.prompts.begin(), batch.prompts.end());
   sequences.insert(sequences.end(), batch.decodes.begin(), batch.decodes.end());
-  context.kernels.cache_write({.x = k, .sequences = sequences, .page_size = batch.page_size, .cache = keys});
-  context.kernels.cache_write(
-      {.x = v, .sequences = sequences, .page_size = batch.page_size, .cache = values});
+  context.kernels.attention_rows({.q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .head_dim = config.head_dim,
+                                  .query_stride = config.query_width(),
+                                  .q_norm = weights.q_norm,
+                                  .k_norm = weights.k_norm,
+                                  .eps = config.norm_eps,
+                                  .dim = config.rope,
+                                  .q_positions = given_positions,
+                                  .k_positions = positions,
+                                  .cos = rope.cos(),
+                                  .sin = rope.sin(),
+                                  .sequences = sequences,
+                                  .page_size = batch.page_size,
+                                  .keys = keys,
+                                  .values = values});
   const int64_t num_heads = q.cols() / config.query_width();
   const TensorView mixed = context.workspace.take({q.rows(), num_heads * config.head_dim});
   const auto asked = sequences_within(sequences, given);
@@ -147,7 +146,9 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
     context.kernels.sigmoid_mul(
         {.x = each_head(mixed, 0, config.head_dim, config.head_dim),
          .gate = each_head(q, config.head_dim, config.head_dim, config.query_width())});
-  return project(mixed, weights.o, weights.o_bias, context);
+  const auto to_out = projection(mixed, weights.o, weights.o_bias, context);
+  context.kernels.linear(to_out);
+  return to_out.out;
 }
 
 }  // namespace lockstep::models

@@ -53,6 +53,9 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .kernels = *kernels_,
                  .marks = parts.options.spans == SpanRecording::kOn ? &marks_ : nullptr}),
       host_logits_(kernels_->memory().host_side()),
+      host_ids_(kernels_->memory().host_side()),
+      largest_values_(kernels_->memory()),
+      largest_ids_(kernels_->memory()),
       helpers_(helpers_beside(kernels_->memory(), parts.plans->grid.num_ranks())) {}
 
 Status Rank::load(std::atomic<uint64_t>& bytes_read) {
@@ -85,23 +88,58 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
                             .decodes = sequences.decodes,
                             .page_size = parts_.options.page_size,
                             .caches = cache_.views()};
-  const std::vector<SequenceRows>& own = input.replicas[static_cast<size_t>(replica_)];
-  copy_slots(own, &SequenceRows::load_slot, &SequenceRows::slot);
+  const std::vector<SequenceRows>& sequences_of_replica = input.replicas[static_cast<size_t>(replica_)];
+  copy_slots(sequences_of_replica, &SequenceRows::load_slot, &SequenceRows::slot);
+  const std::vector<OwnRow> own = own_rows(input);
+  const auto is_for_largest = [](const OwnRow& row) { return row.use == LogitUse::kLargest; };
+  const bool on_device = kernels_->memory().access() == Memory::Access::kByDevice;
+  const bool finds_largest = on_device && std::any_of(own.begin(), own.end(), is_for_largest);
   TensorView logits;
-  const auto forward = [&] { logits = model_->forward(batch, {boundary_, *kernels_, workspace_}); };
+  const auto forward = [&] {
+    logits = model_->forward(batch, {boundary_, *kernels_, workspace_});
+    LOCKSTEP_CHECK_EQ(static_cast<int64_t>(own.size()), logits.rows());
+    if (finds_largest)
+      kernels_->largest({.x = logits,
+                         .num_valid = input.num_valid_logits == 0
+                                          ? logits.cols()
+                                          : std::min<int64_t>(input.num_valid_logits, logits.cols()),
+                         .value = largest_values_.view({logits.rows()}),
+                         .idx = largest_ids_.view(DType::kI32, {logits.rows()})});
+  };
   if (repeats(input, sequences)) {
-    kernels_->step(shape_of(input.plan), forward);
+    kernels_->step(shape_of(input.plan, finds_largest ? LogitUse::kLargest : LogitUse::kAny), forward);
   } else {
     forward();
   }
-  copy_slots(own, &SequenceRows::slot, &SequenceRows::save_slot);
-  const TensorView in_memory = on_host(logits);
+  std::span<const int32_t> largest;
+  if (finds_largest) {
+    const TensorView ids = host_ids_.view(DType::kI32, {logits.rows()});
+    kernels_->memory().download(ids.data, largest_ids_.view({0}).data, own.size() * sizeof(int32_t));
+    largest = {ids.as<int32_t>(), own.size()};
+  }
+  copy_slots(sequences_of_replica, &SequenceRows::slot, &SequenceRows::save_slot);
+  const bool largest_suffice = finds_largest && std::all_of(own.begin(), own.end(), is_for_largest);
+  const TensorView in_memory = largest_suffice ? TensorView() : on_host(logits);
   const auto begin = std::chrono::steady_clock::now();
-  deliver(input, in_memory, sink);
+  deliver(input, own, in_memory, largest, sink);
   const auto end = std::chrono::steady_clock::now();
   sample_seconds_ = std::chrono::duration<double>(end - begin).count();
   boundary_.rest();
   keep_spans(begin, end);
+}
+
+std::vector<Rank::OwnRow> Rank::own_rows(const StepInput& input) const {
+  std::vector<OwnRow> own;
+  const std::vector<SequenceRows>& sequences = input.replicas[static_cast<size_t>(replica_)];
+  size_t at = 0;
+  int32_t end = sequences.empty() ? 0 : static_cast<int32_t>(sequences[0].token_ids.size());
+  for (const int32_t row : input.plan.counts[static_cast<size_t>(replica_)].logit_rows) {
+    while (row >= end && at + 1 < sequences.size())
+      end += static_cast<int32_t>(sequences[++at].token_ids.size());
+    if (planning::home_of(input.plan, parts_.shape, replica_, row).home != rank_) continue;
+    own.push_back({.row = row, .use = at < sequences.size() ? sequences[at].use : LogitUse::kAny});
+  }
+  return own;
 }
 
 // Each mark lasts until the next; what follows the last edge is the sampler's.
@@ -134,8 +172,9 @@ bool Rank::repeats(const StepInput& input, const ReplicaSequences& sequences) co
          input.plan.counts.size() == 1;
 }
 
-uint64_t Rank::shape_of(const planning::StepPlan& plan) {
+uint64_t Rank::shape_of(const planning::StepPlan& plan, LogitUse use) {
   Hasher hash;
+  hash.add(static_cast<uint64_t>(use));
   hash.add(static_cast<uint64_t>(plan.regime));
   for (const auto& rows : {plan.rows_per_home, plan.logit_rows_per_home})
     for (const int32_t count : rows) hash.add(static_cast<uint64_t>(count));
@@ -150,20 +189,25 @@ TensorView Rank::on_host(const TensorView& logits) {
   return copy;
 }
 
-// The wanted rows whose home this rank is, in row order: the order of the logits.
-void Rank::deliver(const StepInput& input, TensorView logits, const LogitSink& sink) {
-  std::vector<int32_t> rows;
-  for (const int32_t row : input.plan.counts[static_cast<size_t>(replica_)].logit_rows)
-    if (planning::home_of(input.plan, parts_.shape, replica_, row).home == rank_) rows.push_back(row);
-  LOCKSTEP_CHECK_EQ(static_cast<int64_t>(rows.size()), logits.rows());
+void Rank::deliver(const StepInput& input, const std::vector<OwnRow>& rows, TensorView logits,
+                   std::span<const int32_t> largest, const LogitSink& sink) {
   const auto deliver_row = [&](size_t at) {
-    const std::span<float> values(logits.as<float>() + static_cast<int64_t>(at) * logits.stride[0],
-                                  static_cast<size_t>(logits.cols()));
-    sink(
-        {.replica = replica_, .row = rows[at], .logits = values, .fault = fault_of(input, rows[at], values)});
+    LogitRow row{.replica = replica_, .row = rows[at].row};
+    bool finite = true;
+    if (!largest.empty() && rows[at].use == LogitUse::kLargest) {
+      row.largest = largest[at];
+      finite = row.largest != kNoToken;
+    } else {
+      row.logits = std::span<float>(logits.as<float>() + static_cast<int64_t>(at) * logits.stride[0],
+                                    static_cast<size_t>(logits.cols()));
+      finite = are_finite(row.logits);
+    }
+    if (!finite) row.fault = fault_of(input, row.row);
+    sink(row);
   };
-  const size_t helpers =
-      helpers_ == nullptr ? 0 : std::min(rows.size() / kRowsOfAHelper, static_cast<size_t>(helpers_->size()));
+  const size_t helpers = helpers_ == nullptr ? 0
+                                             : std::min((logits.empty() ? 0 : rows.size() / kRowsOfAHelper),
+                                                        static_cast<size_t>(helpers_->size()));
   const auto deliver_some = [&](size_t first) {
     for (size_t at = first; at < rows.size(); at += helpers + 1) deliver_row(at);
   };
@@ -192,11 +236,14 @@ void Rank::wait_idle() const {
   }
 }
 
-std::string Rank::fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const {
+bool Rank::are_finite(std::span<const float> logits) {
   uint32_t bad = 0;  // without a way out, so that the compiler takes many at once
   for (const float logit : logits)
     bad |= static_cast<uint32_t>(!(std::fabs(logit) <= std::numeric_limits<float>::max()));
-  if (bad == 0) return "";
+  return bad == 0;
+}
+
+std::string Rank::fault_of(const StepInput& input, int32_t row) const {
   int32_t first = 0;
   for (const SequenceRows& sequence : input.replicas[static_cast<size_t>(replica_)]) {
     const auto last = first + static_cast<int32_t>(sequence.token_ids.size()) - 1;

@@ -34,11 +34,19 @@ class Rank {
   bool repeats(const StepInput& input, const ReplicaSequences& sequences) const;
   void copy_slots(const std::vector<SequenceRows>& sequences, int32_t SequenceRows::* from,
                   int32_t SequenceRows::* to);
-  static uint64_t shape_of(const planning::StepPlan& plan);
+  static uint64_t shape_of(const planning::StepPlan& plan, LogitUse use);
+  // The wanted rows whose home this rank is, in row order, and what for: the order of the logits.
+  struct OwnRow {
+    int32_t row = 0;
+    LogitUse use = LogitUse::kAny;
+  };
+  std::vector<OwnRow> own_rows(const StepInput& input) const;
   TensorView on_host(const TensorView& logits);
-  void deliver(const StepInput& input, TensorView logits, const LogitSink& sink);
+  void deliver(const StepInput& input, const std::vector<OwnRow>& rows, TensorView logits,
+               std::span<const int32_t> largest, const LogitSink& sink);
+  static bool are_finite(std::span<const float> logits);
+  std::string fault_of(const StepInput& input, int32_t row) const;
   void keep_spans(std::chrono::steady_clock::time_point sampled, std::chrono::steady_clock::time_point end);
-  std::string fault_of(const StepInput& input, int32_t row, std::span<const float> logits) const;
 
   const RankExecutorParts& parts_;
   const int rank_, replica_;
@@ -49,7 +57,8 @@ class Rank {
   collectives::Boundary boundary_;
   std::unique_ptr<models::Model> model_;
   CacheMemory cache_;
-  Buffer host_logits_;
+  Buffer host_logits_, host_ids_;
+  Buffer largest_values_, largest_ids_;  // [rows] of the logits, where a device computes
   std::vector<RankSpan> spans_;          // since they were taken last
   double sample_seconds_ = 0;            // of the last step
   std::unique_ptr<JobThreads> helpers_;  // none where ranks compute on the host; last: end before the rest

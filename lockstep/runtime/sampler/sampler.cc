@@ -150,9 +150,11 @@ size_t draw_from(std::span<const float> weights, double uniform) {
   return chosen;
 }
 
+bool is_greedy(const SamplingParams& params) { return params.temperature <= 0 || params.top_k == 1; }
+
 int32_t draw_id(std::span<float> logits, const Entry& most, const DrawArgs& args) {
   const SamplingParams& params = args.params;
-  if (params.temperature <= 0 || params.top_k == 1) return most.idx;
+  if (is_greedy(params)) return most.idx;
   const Candidates candidates = keep_top_k(logits, params.top_k);
   to_weights(candidates.values, most.value, params.temperature);
   keep_top_p(candidates.values, params.top_p);
@@ -185,6 +187,10 @@ OutputToken scored_token(std::span<const float> logits, int32_t id, int num_top,
   for (const Entry& entry : largest(logits.first(listed), static_cast<size_t>(num_top)))
     token.top.push_back({entry.idx, logprobs.of(entry.idx)});
   return token;
+}
+
+bool draws_largest(const SamplingParams& params) {
+  return is_greedy(params) && params.logit_bias.empty() && !uses_token_counts(params);
 }
 
 bool uses_token_counts(const SamplingParams& params) {

@@ -40,6 +40,9 @@ void adjust_logits(const DrawArgs& args);
 // all).
 OutputToken scored_token(std::span<const float> logits, int32_t id, int num_top, int32_t num_valid);
 
+// Whether the token that is drawn is the one with the largest logit, as the logits come in.
+bool draws_largest(const SamplingParams& params);
+
 bool uses_token_counts(const SamplingParams& params);
 
 }  // namespace lockstep::runtime

@@ -19,6 +19,12 @@ double thread_cpu_seconds() {
 
 }  // namespace
 
+bool needs_largest_only(const DrawState& state) {
+  const bool may_end = state.num_output >= state.min_new_tokens;
+  return draws_largest(state.params) && state.num_top_logprobs < 0 && !state.constraint &&
+         (may_end || state.ending_ids.empty());
+}
+
 StepDraws::StepDraws(const StepInput& input, const Vocabulary& vocabulary, const FindState& find_state)
     : input_(input), vocabulary_(vocabulary) {
   for (const std::vector<SequenceRows>& sequences : input.replicas) {
@@ -75,6 +81,10 @@ void StepDraws::take_row(const LogitRow& row) {
                  row.row, row.replica, input_.plan.step);
   if (!row.fault.empty()) {
     results_[idx].fault = row.fault;
+    return;
+  }
+  if (row.largest != kNoToken) {
+    results_[idx].token.token_id = row.largest;
     return;
   }
   LOCKSTEP_CHECK_EQ(row.logits.size(), static_cast<size_t>(vocabulary_.num_logits));

@@ -36,6 +36,9 @@ struct DrawState {
   std::shared_ptr<TokenConstraint> constraint;  // asked on the rank's thread that draws, one row a step
 };
 
+// Whether the next draw needs no more of the logits than the largest.
+bool needs_largest_only(const DrawState& state);
+
 struct RowResult {
   OutputToken token;               // of a row that draws
   std::vector<Entry> top;          // of a prompt row that is scored

@@ -1,0 +1,258 @@
+// Attention, its cache, and layers that keep a state.
+#include "lockstep/kernels/cuda/cuda_ops.h"
+
+namespace lockstep::kernels::cuda {
+
+// Rows of `out` that no sequence has are zero. Whether there are none.
+bool CudaKernels::zero_padding(const Mat& out, std::span<const PagedSequence> sequences) {
+  int64_t covered = 0;
+  for (const PagedSequence& sequence : sequences) covered += sequence.num_rows;
+  recorder_.note(covered);
+  if (covered < out.rows && !recorder_.skips_launches()) zero_rows(out, stream());
+  return covered >= out.rows;
+}
+
+void CudaKernels::attend(Attention args, const QueryRows& rows) {
+  const int64_t blocks = static_cast<int64_t>(rows.single.size()) *
+                         ceil_div(args.first_in_group + args.num_heads, args.group) *
+                         head_tiles_of_group(args.group);
+  attend_rows(args, rows.single, rows.tables, num_splits(rows.max_single_tokens, blocks));
+  attend_rows(args, rows.chunked, rows.tables, 1);
+}
+
+void CudaKernels::attend_rows(Attention args, std::span<const AttentionRow> rows,
+                              std::span<const int32_t> tables, int splits) {
+  if (rows.empty()) return;
+  LOCKSTEP_CHECK_LE(args.value, kMaxValue);
+  LOCKSTEP_CHECK_LE(args.key, kMaxKey);
+  uploads_.make_room({rows.size_bytes(), tables.size_bytes()});
+  args.rows = uploads_.put(rows);
+  args.num_rows = static_cast<int>(rows.size());
+  args.tables = tables.empty() ? nullptr : uploads_.put(tables);
+  args.num_splits = splits;
+  args.partial = partial_.view({attention_scratch_floats(args.num_rows, args.num_heads, args.value, splits)})
+                     .as<float>();
+  recorder_.note(args.rows, args.num_rows, args.tables, args.num_splits, args.partial);
+  if (!recorder_.skips_launches()) attention(args, stream());
+}
+
+void CudaKernels::gqa(const GqaArgs& args) {
+  cpu::check(args);
+  gpu_.use();
+  rounded_from_ = slots_from_ = {};
+  recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.sinks, args.out);
+  const bool covers_all = zero_padding(rows_of_heads(args.out), args.sequences);
+  Attention attention = attention_of(args);
+  const auto whole_pairs = [](const TensorView& cube) {
+    return reinterpret_cast<uintptr_t>(cube.data) % 8 == 0 && cube.stride[0] % 2 == 0 &&
+           cube.stride[1] % 2 == 0;
+  };
+  const auto whole_pieces = [](const TensorView& cache) {
+    return is_aligned16(cache.data) && cache.stride[0] % 8 == 0;
+  };
+  if (inputs_ == ProductInputs::kRounded && attention.num == Num::kBF16 && args.sinks.empty() &&
+      attention_fits_tiles(attention.value, attention.num_heads, args.group, args.first_in_group,
+                           args.window) &&
+      whole_pairs(args.q) && whole_pairs(args.out) && whole_pieces(args.k) && whole_pieces(args.v)) {
+    const TensorView heads =
+        view_of(args.out.data, DType::kF32, {args.out.shape[0], rows_of_heads(args.out).cols});
+    const bool leaves_rounded = covers_all && (heads.rows() <= 1 || args.out.stride[0] == heads.cols());
+    if (leaves_rounded) attention.rounded = rounded_.view(DType::kBF16, {heads.rows(), heads.cols()}).data;
+    attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)), args);
+    if (leaves_rounded && !recorder_.skips_launches()) rounded_from_ = {heads, false, gpu_.num_host_writes()};
+  } else {
+    attend(attention, query_rows(args.sequences, args.page_size));
+  }
+  end("gqa");
+}
+
+const TensorMap& CudaKernels::map_of_cache(const TensorView& cache, int page_size) {
+  return maps_.of({.data = cache.data,
+                   .rows = cache.rows(),
+                   .cols = cache.cols(),
+                   .stride = cache.stride[0],
+                   .box_rows = page_size});
+}
+
+void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles, const GqaArgs& of) {
+  const bool boxes = args.value == 128 && pages_fit_boxes(of.page_size);
+  for (const bool chunked : {false, true}) {
+    const std::span<const AttentionTile> some = chunked ? tiles.chunked : tiles.single;
+    if (some.empty()) continue;
+    uploads_.make_room({some.size_bytes(), tiles.tables.size() * sizeof(int32_t)});
+    args.tiles = uploads_.put(some);
+    args.tables = uploads_.put(std::span<const int32_t>(tiles.tables));
+    args.num_rows = static_cast<int>(some.size());
+    args.chunked = chunked;
+    args.num_splits = chunked ? 1
+                              : num_splits(tiles.max_single_tokens,
+                                           static_cast<int64_t>(some.size()) * (args.num_heads / args.group));
+    args.partial =
+        partial_.view({attention_scratch_floats(args.num_rows, args.num_heads, args.value, args.num_splits)})
+            .as<float>();
+    recorder_.note(args.tiles, args.num_rows, args.tables, args.num_splits, args.partial);
+    if (recorder_.skips_launches()) continue;
+    if (chunked && boxes) {
+      attention_chunks(args, map_of_cache(of.k, of.page_size), map_of_cache(of.v, of.page_size), stream());
+    } else {
+      attention_tiles(args, stream());
+    }
+  }
+}
+
+void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {
+  cpu::check(args);
+  gpu_.use();
+  rounded_from_ = slots_from_ = {};
+  recorder_.note(args.q, args.cache, args.page_size, args.scale, args.out);
+  zero_padding(rows_of_heads(args.out), args.sequences);
+  attend(attention_of(args), query_rows(args.sequences, args.page_size));
+  end("mla_absorbed");
+}
+
+void CudaKernels::mla_expanded(const MlaExpandedArgs& args) {
+  cpu::check(args);
+  gpu_.use();
+  rounded_from_ = slots_from_ = {};
+  recorder_.note(args.q, args.kv, args.k_rope, args.scale, args.out);
+  QueryRows rows;
+  const auto context = static_cast<int32_t>(args.kv.shape[0]), count = static_cast<int32_t>(args.q.shape[0]);
+  for (int32_t row = 0; row < count; ++row) rows.chunked.push_back({row, context - count + row + 1, 0});
+  attend(attention_of(args), rows);
+  end("mla_expanded");
+}
+
+// Heads that do not lie in whole warps go op by op.
+void CudaKernels::attention_rows(const AttentionRowsArgs& args) {
+  const bool fits = args.head_dim % kWarp == 0 && args.head_dim <= kWidestHead &&
+                    args.dim % (2 * kWarp) == 0 && args.q_norm.dtype == args.k_norm.dtype &&
+                    args.keys.dtype == args.values.dtype;
+  if (!fits) return Kernels::attention_rows(args);
+  const int32_t* q_positions = put(args, args.q_positions);
+  const int32_t* k_positions = put(args, args.k_positions);
+  const RowMoves moves = listed(store_moves(args.sequences, args.page_size));
+  if (!begins(args, q_positions, k_positions, moves.listed, moves.count, args.q, args.k, args.v,
+              args.head_dim, args.query_stride, args.q_norm, args.k_norm, args.eps, args.dim, args.cos,
+              args.sin, args.keys, args.values))
+    return;
+  cuda::attention_rows({.q = mat(args.q),
+                        .k = mat(args.k),
+                        .v = mat(args.v),
+                        .head_dim = args.head_dim,
+                        .query_stride = args.query_stride,
+                        .num_heads = static_cast<int>(args.q.cols() / args.query_stride),
+                        .num_kv_heads = static_cast<int>(args.k.cols() / args.head_dim),
+                        .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
+                        .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
+                        .norm_num = num_of(args.q_norm),
+                        .eps = args.eps,
+                        .dim = args.dim,
+                        .q_positions = q_positions,
+                        .k_positions = k_positions,
+                        .cos = args.cos.as<float>(),
+                        .sin = args.sin.as<float>(),
+                        .table_stride = args.cos.stride[0],
+                        .moves = moves,
+                        .keys = mat(args.keys),
+                        .values = mat(args.values)},
+                       stream());
+  end("attention_rows");
+}
+
+void CudaKernels::cache_write(const CacheWriteArgs& args) {
+  cpu::check(args);
+  const RowMoves moves = listed(store_moves(args.sequences, args.page_size));
+  if (!begins(args, moves.listed, moves.count, args.x, args.cache)) return;
+  store_rows(mat(args.x), moves, mat(args.cache), stream());
+  end("cache_write");
+}
+
+void CudaKernels::cache_read(const CacheReadArgs& args) {
+  cpu::check(args);
+  const RowMoves moves = listed(load_moves(args.sequence, args.page_size));
+  if (!begins(args, moves.listed, moves.count, args.cache, args.out)) return;
+  load_rows(mat(args.cache), moves, mat(args.out), stream());
+  end("cache_read");
+}
+
+void CudaKernels::rope(const RopeArgs& args) {
+  const int32_t* positions = put(args, args.positions);
+  if (!begins(args, positions, args.x, args.num_heads, args.head_stride, args.offset, args.dim, args.cos,
+              args.sin))
+    return;
+  cuda::rope({.x = mat(args.x),
+              .num_heads = args.num_heads,
+              .head_stride = args.head_stride,
+              .offset = args.offset,
+              .dim = args.dim,
+              .positions = positions,
+              .cos = args.cos.as<float>(),
+              .sin = args.sin.as<float>(),
+              .table_stride = args.cos.stride[0],
+              .half = args.pairing == RopePairing::kHalf},
+             stream());
+  end("rope");
+}
+
+void CudaKernels::causal_conv(const CausalConvArgs& args) {
+  cpu::check(args);
+  gpu_.use();
+  zero_padding(mat(args.out), args.sequences);
+  const auto sequences = state_sequences(args.sequences);
+  const StateSequence* listed = uploads_.put_alone(std::span<const StateSequence>(sequences));
+  if (!begins(args, listed, sequences.size(), args.x, args.weight, args.state, args.out)) return;
+  cuda::causal_conv({.x = mat(args.x),
+                     .weight = mat(args.weight),
+                     .out = mat(args.out),
+                     .state = args.state.as<float>(),
+                     .sequences = listed,
+                     .num_sequences = static_cast<int>(sequences.size())},
+                    stream());
+  end("causal_conv");
+}
+
+void CudaKernels::l2_norm(const L2NormArgs& args) {
+  if (!begins(args, args.x, args.eps, args.scale)) return;
+  cuda::l2_norm(heads_of(args.x), args.eps, args.scale, stream());
+  end("l2_norm");
+}
+
+void CudaKernels::delta_gates(const DeltaGatesArgs& args) {
+  if (!begins(args, args.a, args.b, args.a_log, args.dt_bias, args.decay, args.beta)) return;
+  cuda::delta_gates({.a = mat(args.a),
+                     .b = mat(args.b),
+                     .decay = mat(args.decay),
+                     .beta = mat(args.beta),
+                     .a_log = args.a_log.data,
+                     .dt_bias = args.dt_bias.data,
+                     .a_log_num = num_of(args.a_log),
+                     .dt_bias_num = num_of(args.dt_bias)},
+                    stream());
+  end("delta_gates");
+}
+
+void CudaKernels::gated_delta(const GatedDeltaArgs& args) {
+  cpu::check(args);
+  gpu_.use();
+  zero_padding(rows_of_heads(args.out), args.sequences);
+  const auto sequences = state_sequences(args.sequences);
+  const StateSequence* listed = uploads_.put_alone(std::span<const StateSequence>(sequences));
+  if (!begins(args, listed, sequences.size(), args.q, args.k, args.v, args.decay, args.beta, args.state,
+              args.out))
+    return;
+  cuda::gated_delta({.q = heads_of(args.q),
+                     .k = heads_of(args.k),
+                     .v = heads_of(args.v),
+                     .out = heads_of(args.out),
+                     .decay = mat(args.decay),
+                     .beta = mat(args.beta),
+                     .group = args.group,
+                     .first_in_group = args.first_in_group,
+                     .state = args.state.as<float>(),
+                     .sequences = listed,
+                     .num_sequences = static_cast<int>(sequences.size())},
+                    stream());
+  end("gated_delta");
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,70 @@
+// The ops that are several others, as those.
+#include "lockstep/kernels/fused_ops.h"
+
+#include <cmath>
+
+#include "lockstep/kernels/kernels.h"
+
+namespace lockstep::kernels {
+namespace {
+
+// One row a head; the rows of x follow each other without a gap.
+TensorView each_head(const TensorView& x, int64_t head_dim, int64_t stride) {
+  TensorView each = view_of(x.data, x.dtype, {x.num_elements() / stride, head_dim});
+  each.stride[0] = stride;
+  return each;
+}
+
+void norm_and_turn(Kernels& kernels, const AttentionRowsArgs& args, const TensorView& x, int stride,
+                   const TensorView& weight, std::span<const int32_t> positions) {
+  if (!weight.empty()) {
+    const TensorView heads = each_head(x, args.head_dim, stride);
+    RmsNormArgs norm{.x = heads, .weight = weight, .eps = args.eps, .out = heads};
+    kernels.rms_norm(norm);
+  }
+  kernels.rope({.x = x,
+                .num_heads = static_cast<int>(x.cols() / stride),
+                .head_stride = stride,
+                .dim = args.dim,
+                .positions = positions,
+                .cos = args.cos,
+                .sin = args.sin,
+                .pairing = RopePairing::kHalf});
+}
+
+}  // namespace
+
+void Kernels::linears(std::span<const LinearArgs> products) {
+  for (const LinearArgs& product : products) linear(product);
+}
+
+void Kernels::attention_rows(const AttentionRowsArgs& args) {
+  norm_and_turn(*this, args, args.q, args.query_stride, args.q_norm, args.q_positions);
+  norm_and_turn(*this, args, args.k, args.head_dim, args.k_norm, args.k_positions);
+  cache_write({.x = args.k, .sequences = args.sequences, .page_size = args.page_size, .cache = args.keys});
+  cache_write({.x = args.v, .sequences = args.sequences, .page_size = args.page_size, .cache = args.values});
+}
+
+void Kernels::pull_add(const PullAddArgs& args) {
+  pull_weighted(args.pull);
+  if (!args.plus.empty()) add({.x = args.pull.out, .y = args.plus});
+  if (!args.onto.empty()) add({.x = args.onto, .y = args.pull.out});
+}
+
+void Kernels::largest(const LargestArgs& args) {
+  LOCKSTEP_CHECK_GE(args.num_valid, 1);
+  LOCKSTEP_CHECK_LE(args.num_valid, args.x.cols());
+  for (int64_t row = 0; row < args.x.rows(); ++row) {
+    const float* x = args.x.as<float>() + row * args.x.stride[0];
+    int64_t best = 0;
+    bool is_finite = true;
+    for (int64_t at = 0; at < args.x.cols(); ++at) {
+      is_finite = is_finite && std::isfinite(x[at]);
+      if (at < args.num_valid && x[at] > x[best]) best = at;
+    }
+    args.value.as<float>()[row] = x[best];
+    args.idx.as<int32_t>()[row] = is_finite ? static_cast<int32_t>(best) : -1;
+  }
+}
+
+}  // namespace lockstep::kernels
