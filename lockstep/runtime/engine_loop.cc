@@ -344,14 +344,15 @@ void EngineLoop::give_up_on_life(Lock& lock, const std::string& reason) {
   ++desk_->life;
   desk_->mail = {};
   if (state_ == State::kServing) set_state(State::kFailed, fmt::format("the engine failed: {}", told));
+  // Counted before they are told. That life can publish nothing any more, whoever of it still ends some.
+  desk_->stats.requests_failed += desk_->open->size();
+  for (ReplicaStats& replica : desk_->stats.replicas)
+    replica.running = replica.queued = 0, replica.pages_used = replica.slots_used = 0;
   const std::vector<RequestId> ids = life_->watch().last_ids();
   lock.unlock();
   desk_->open->blame(ids);
-  const uint64_t num_ended = desk_->open->end_all(told);
+  desk_->open->end_all(told);
   lock.lock();
-  desk_->stats.requests_failed += num_ended;
-  for (ReplicaStats& replica : desk_->stats.replicas)
-    replica.running = replica.queued = 0, replica.pages_used = replica.slots_used = 0;
   desk_->wake.notify_all();
 }
 

@@ -139,8 +139,10 @@ TEST(EngineFaults, AFailedEngineStartsAgainAndGoesOnCounting) {
   Engine& engine = sabotaged.start();
   EXPECT_EQ(submit(engine, starting_with(1)).wait().finish, FinishReason::kLength);
   sabotaged.fail_on(7);
+  sabotaged.change([](Sabotage& s) { s.is_stuck = true; });  // until both are there
   const Reply bystander = submit(engine, long_request());
   const Reply poison = submit(engine, starting_with(7));
+  sabotaged.free_steps();
   EXPECT_EQ(poison.wait().finish, FinishReason::kError);
   EXPECT_THAT(poison.now().error, HasSubstr("rank 2 failed: the poison"));
   EXPECT_EQ(bystander.wait().finish, FinishReason::kError);
@@ -202,7 +204,9 @@ TEST(EngineFaults, WhileItStartsAgainRequestsAreRefused) {
   Engine& engine = sabotaged.start();
   sabotaged.fail_on(7);
   submit(engine, starting_with(7)).wait();
-  ASSERT_TRUE(becomes(engine, State::kRestarting));
+  for (int i = 0; i < 5000 && engine.health().reason.find("begins in") == std::string::npos; ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_EQ(engine.health().state, State::kRestarting);
   const Result<RequestId> refused = engine.submit(starting_with(1), Reply().sink());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
