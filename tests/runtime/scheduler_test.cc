@@ -318,6 +318,24 @@ TEST(Scheduler, SlotsAreUniqueAndReused) {
   EXPECT_EQ(scheduler.sequence(2).slot, 1) << "a slot is kept while a sequence runs";
 }
 
+// A request that was held back is as old as it is.
+// contract: schedule.turns
+TEST(Scheduler, OneThatIsAddedLateKeepsItsAge) {
+  SchedulerLimits limits = roomy();
+  limits.max_running_requests = 2;
+  Scheduler scheduler(limits);
+  scheduler.add(prompt_of(1, 2));
+  scheduler.add(prompt_of(3, 2));
+  scheduler.add(prompt_of(4, 2));
+  EXPECT_THAT(play(scheduler), ElementsAre("1:PP+ 3:PP+"));
+  scheduler.remove(1);
+  scheduler.add(prompt_of(2, 2));
+  EXPECT_THAT(play(scheduler), ElementsAre("3:D+ 4:PP+")) << "4 has waited longer";
+  scheduler.remove(3);
+  EXPECT_THAT(play(scheduler), ElementsAre("4:D+ 2:PP+"));
+  EXPECT_THAT(play(scheduler), ElementsAre("2:D+ 4:D+")) << "the oldest first";
+}
+
 TEST(Scheduler, ThingsThatOnlyABugCanDo) {
   Scheduler scheduler(roomy());
   scheduler.add(prompt_of(5, 2));

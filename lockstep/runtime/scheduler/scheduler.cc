@@ -22,10 +22,12 @@ Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
 }
 
 void Scheduler::add(NewSequence added) {
-  LOCKSTEP_CHECK_LT(last_id_, added.id);
+  LOCKSTEP_CHECK_LT(RequestId{0}, added.id);
+  LOCKSTEP_CHECK(!sequences_.contains(added.id), "request {} was added twice; the last was {}", added.id,
+                 last_id_);
   LOCKSTEP_CHECK_LE(size_t{1}, added.prompt.size());
   LOCKSTEP_CHECK_LE(static_cast<int64_t>(added.prompt.size()), int64_t{limits_.max_sequence_tokens()});
-  last_id_ = added.id;
+  last_id_ = std::max(last_id_, added.id);
   auto sequence = std::make_unique<Sequence>();
   sequence->id = added.id;
   sequence->tokens = std::move(added.prompt);

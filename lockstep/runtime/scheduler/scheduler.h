@@ -32,7 +32,8 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);  // limits that check_limits() refuses are a bug
 
-  // Ids ascend from call to call: order of arrival. The prompt is one that check_request() lets through.
+  // Ids are in order of arrival, though one may be added after later ones. The prompt is one that
+  // check_request() lets through.
   void add(NewSequence sequence);
 
   // The next step, or none when there is no sequence. After it comes commit() or abandon() before anything
