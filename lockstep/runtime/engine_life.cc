@@ -68,6 +68,7 @@ void EngineLife::admit_early() {
 // loop's.
 void EngineLife::step(StepWatch::Clock::time_point admitted_since) {
   const auto begin = StepWatch::Clock::now();
+  runs_before_ = watch_.num_runs();
   if (overlap_ == Overlap::kOn) {
     steps_.step([this] {
       deliver(StepTrace::Row::kBeside);
@@ -76,6 +77,7 @@ void EngineLife::step(StepWatch::Clock::time_point admitted_since) {
   } else {
     steps_.step();
   }
+  runs_before_.reset();
   const auto end = StepWatch::Clock::now();
   const StepWatch::Interval run = watch_.last_run();
   const StepTimes times = watch_.last_times();
@@ -110,7 +112,7 @@ void EngineLife::admit() {
     admitting_.pop_front();
     const Suspects& suspects = desk_->open->suspects();
     if (suspects.empty() || suspects.verdict(fingerprint_of(accepted.request)) == Suspects::Verdict::kFree) {
-      steps_.admit(std::move(accepted));
+      take_in(std::move(accepted));
     } else {
       held_.push_back(std::move(accepted));
     }
@@ -123,7 +125,21 @@ void EngineLife::admit_held() {
   AcceptedRequest accepted = std::move(held_.front());
   held_.pop_front();
   alone_ = accepted.id;
+  take_in(std::move(accepted));
+}
+
+void EngineLife::take_in(AcceptedRequest accepted) {
+  taking_in_ = accepted.id;
   steps_.admit(std::move(accepted));
+  taking_in_ = 0;
+}
+
+// Those to whom a failure may be due: the request that was taken in, or the rows of the step that ran. Nobody
+// where the step was still being formed, or there was none.
+std::vector<RequestId> EngineLife::who_was_running() const {
+  if (taking_in_ != 0) return {taking_in_};
+  const bool has_run = runs_before_ && watch_.num_runs() > *runs_before_;
+  return has_run ? watch_.last_ids() : std::vector<RequestId>();
 }
 
 void EngineLife::cancel(RequestId id) {
@@ -146,6 +162,7 @@ void EngineLife::probe() {
   input.plan = planning::make_step_plan(
       0, shape_, std::vector<planning::ReplicaCounts>(static_cast<size_t>(shape_.num_replicas)));
   watch_.run(input, [](const LogitRow&) {});
+  watch_.take_spans();  // a trace is of steps that somebody waits for
 }
 
 void EngineLife::publish() {
@@ -159,6 +176,7 @@ void EngineLife::publish() {
 // Statistics go first, so that whoever got a final event finds it counted.
 void EngineLife::deliver(StepTrace::Row row) {
   const auto begin = StepWatch::Clock::now();
+  publish();
   steps_.deliver();
   publish();
   const auto end = StepWatch::Clock::now();
@@ -180,7 +198,7 @@ void EngineLife::fail(const std::string& reason) noexcept {
         desk_->mail = {};
       }
     }
-    if (!is_lost) desk_->open->blame(watch_.last_ids());
+    if (!is_lost) desk_->open->blame(who_was_running());
     steps_.fail_all(reason);
     for (auto* waiting : {&admitting_, &held_})
       for (; !waiting->empty(); waiting->pop_front())

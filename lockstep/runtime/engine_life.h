@@ -79,6 +79,8 @@ class EngineLife {
   void cancel_all();
   void probe();
   void step(std::chrono::steady_clock::time_point admitted_since);
+  void take_in(AcceptedRequest accepted);
+  std::vector<RequestId> who_was_running() const;
   void publish();
   void deliver(StepTrace::Row row);
   void admit_early();
@@ -98,6 +100,9 @@ class EngineLife {
   // Requests that one more failure would convict run one at a time, so that only the guilty one is blamed.
   std::deque<AcceptedRequest> held_;
   RequestId alone_ = 0;
+  // What the thread is at, for the question of whose a failure is.
+  RequestId taking_in_ = 0;              // 0: none
+  std::optional<uint64_t> runs_before_;  // this step; none: it is in none
 
   bool is_over_ = false;  // guarded by the desk's mutex, as is failure_
   std::string failure_;

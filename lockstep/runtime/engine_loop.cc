@@ -90,7 +90,7 @@ class EngineLoop final : public Engine {
   void give_up_on_life(Lock& lock, const std::string& reason);
   void after_life(Lock& lock);
   void restart(Lock& lock, const std::string& failure);
-  std::shared_ptr<EngineLife> another_life(std::string& failure) const;
+  std::shared_ptr<EngineLife> another_life(Lock& lock, std::string& failure);
 
   const ModelInfo model_;
   const SchedulerLimits limits_;
@@ -398,9 +398,8 @@ void EngineLoop::restart(Lock& lock, const std::string& failure) {
     desk_->changed.wait_for(lock, backoff, [this] { return is_stopping_ || state_ != State::kRestarting; });
     if (is_stopping_ || state_ != State::kRestarting) return;
     backoff = std::min(2 * backoff, faults_.longest_backoff);
-    lock.unlock();
-    std::shared_ptr<EngineLife> life = another_life(reason);
-    lock.lock();
+    std::shared_ptr<EngineLife> life = another_life(lock, reason);
+    if (is_lost_) return;
     if (life != nullptr && !is_stopping_ && state_ == State::kRestarting) {
       ++num_restarts_;
       begin_life(std::move(life));
@@ -411,17 +410,55 @@ void EngineLoop::restart(Lock& lock, const std::string& failure) {
   }
 }
 
-// Null where none can be had; `failure` then says why. Only the supervisor begins lives.
-std::shared_ptr<EngineLife> EngineLoop::another_life(std::string& failure) const {
-  try {
-    auto executor = make_executor_();
-    if (executor) return std::make_shared<EngineLife>(config_, std::move(*executor), desk_, desk_->life + 1);
-    failure = executor.error().message;
-  } catch (const std::exception& e) {
-    failure = e.what();
+// Null where none can be had; `failure` then says why. Made on a thread of its own, for ranks may hang in
+// their warm-up as in any step: then the engine is lost. Only the supervisor begins lives.
+std::shared_ptr<EngineLife> EngineLoop::another_life(Lock& lock, std::string& failure) {
+  struct Build {  // with the desk's mutex
+    bool is_done = false;
+    std::shared_ptr<EngineLife> life;
+    std::string failure;
+  };
+  const auto build = std::make_shared<Build>();
+  const auto begin = Clock::now();
+  std::thread builder(
+      [build, make = make_executor_, config = config_, desk = desk_, number = desk_->life + 1] {
+        std::shared_ptr<EngineLife> life;
+        std::string why;
+        try {
+          auto executor = make();
+          if (executor) life = std::make_shared<EngineLife>(config, std::move(*executor), desk, number);
+          if (!executor) why = executor.error().message;
+        } catch (const std::exception& e) {
+          why = e.what();
+        }
+        const std::lock_guard guard(desk->mutex);
+        build->life = std::move(life);
+        build->failure = std::move(why);
+        build->is_done = true;
+        desk->changed.notify_all();
+      });
+  while (!build->is_done) {
+    desk_->changed.wait_for(lock, kTick, [&] { return build->is_done; });
+    const auto now = Clock::now();
+    const bool is_late = now - begin > faults_.restart_timeout || (is_stopping_ && now > stop_by_);
+    if (build->is_done || !is_late) continue;
+    builder.detach();
+    is_lost_ = true;
+    if (state_ == State::kRestarting)
+      set_state(State::kFailed,
+                fmt::format("the engine failed: {}; its restart has not ended within {:.1f} s", failure,
+                            seconds(now - begin)));
+    log_error("a restart of the engine is given up after {:.1f} s", seconds(now - begin));
+    return nullptr;
   }
-  log_error("the engine could not be started again: {}", failure);
-  return nullptr;
+  lock.unlock();
+  builder.join();
+  lock.lock();
+  if (build->life == nullptr) {
+    failure = build->failure;
+    log_error("the engine could not be started again: {}", failure);
+  }
+  return std::move(build->life);
 }
 
 }  // namespace

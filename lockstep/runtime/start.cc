@@ -149,6 +149,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   const auto say = [&](const std::string& line) {
     if (progress) progress(line);
   };
+  const auto begin = std::chrono::steady_clock::now();
   auto described = describe_engine(config);
   if (!described) return described.error();
   if (!described->device) return described->device.error();
@@ -217,6 +218,10 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   if (const Status warm = warmed_up(**executor, limits, config.device); !warm) return warm.error();
   say("warmed up");
   parts.executor = std::move(executor).value();
+  // Starting again takes about as long as starting did; the step timeout bounds what may hang in between.
+  parts.faults.restart_timeout =
+      3 * std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) +
+      config.faults.step_timeout;
   // After a failure: the same plan over the weights that are mapped already.
   parts.make_executor = [ranks, limits = described->limits,
                          device = config.device]() -> Result<std::unique_ptr<Executor>> {

@@ -5,6 +5,7 @@ namespace lockstep::runtime {
 void StepWatch::run_beside(const StepInput& input, const LogitSink& sink,
                            const std::function<void()>& meanwhile) {
   last_step_ = input.plan.step;
+  ++num_runs_;
   last_run_.begin = Clock::now();
   {
     const std::lock_guard lock(mutex_);

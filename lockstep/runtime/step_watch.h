@@ -36,6 +36,7 @@ class StepWatch final : public Executor {
   };
   Interval last_run() const { return last_run_; }
   uint64_t last_step() const { return last_step_; }
+  uint64_t num_runs() const { return num_runs_; }  // that have begun
 
   struct Running {
     uint64_t step = 0;
@@ -48,7 +49,7 @@ class StepWatch final : public Executor {
  private:
   const std::unique_ptr<Executor> executor_;
   Interval last_run_;
-  uint64_t last_step_ = 0;
+  uint64_t last_step_ = 0, num_runs_ = 0;
   mutable std::mutex mutex_;
   std::optional<Running> running_;  // guarded by mutex_, as is what follows
   std::vector<RequestId> ids_;

@@ -27,6 +27,7 @@ struct Sabotage {
   std::string failed_rank;                            // what failure() says
   std::atomic<int> num_made = 0, num_alive = 0;
   int num_refusals = 0;  // of making an executor
+  std::atomic<bool> may_make = true;
 };
 
 class SabotagedExecutor final : public Executor {
@@ -71,6 +72,7 @@ struct SabotagedEngine {
     scripted.parts.executor = std::make_unique<SabotagedExecutor>(sabotage, scripted.limits);
     scripted.parts.make_executor = [this]() -> Result<std::unique_ptr<Executor>> {
       EXPECT_EQ(sabotage.num_alive, 0) << "two executors at a time need twice the memory";
+      while (!sabotage.may_make) std::this_thread::sleep_for(milliseconds(1));
       if (sabotage.num_refusals > 0) {
         --sabotage.num_refusals;
         return Error{ErrorCode::kUnavailable, "no memory", ""};
@@ -196,6 +198,41 @@ TEST(EngineFaults, RestartsAreBoundedAndWhatCannotBeMadeCounts) {
   const Result<RequestId> refused = engine.submit(starting_with(1), Reply().sink());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+}
+
+// Ranks may hang in their warm-up too: that is seen, and holds up no stop.
+TEST(EngineFaults, ARestartThatDoesNotEndIsGivenUp) {
+  SabotagedEngine sabotaged;
+  sabotaged.scripted.parts.faults.restart_timeout = milliseconds(150);
+  Engine& engine = sabotaged.start();
+  sabotaged.sabotage.may_make = false;
+  sabotaged.fail_on(7);
+  submit(engine, starting_with(7)).wait();
+  std::string reason;
+  for (int i = 0; i < 5000 && reason.find("has not ended") == std::string::npos; ++i) {
+    reason = engine.health().reason;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_THAT(reason, HasSubstr("its restart has not ended within 0."));
+  EXPECT_EQ(engine.health().state, State::kFailed);
+  EXPECT_FALSE(engine.stop(0.05)) << "something is left behind";
+  sabotaged.sabotage.may_make = true;
+  while (sabotaged.sabotage.num_made < 2) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST(EngineFaults, AStopDuringARestartWaitsNoLongerThanItWasTold) {
+  SabotagedEngine sabotaged;
+  Engine& engine = sabotaged.start();
+  sabotaged.sabotage.may_make = false;
+  sabotaged.fail_on(7);
+  submit(engine, starting_with(7)).wait();
+  for (int i = 0; i < 5000 && engine.health().reason.find("begins in") == std::string::npos; ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+  std::this_thread::sleep_for(milliseconds(50));  // into the making
+  const auto begin = std::chrono::steady_clock::now();
+  engine.stop(0.05);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(2000));
+  sabotaged.sabotage.may_make = true;
 }
 
 TEST(EngineFaults, WhileItStartsAgainRequestsAreRefused) {
