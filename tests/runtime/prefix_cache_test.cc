@@ -289,14 +289,17 @@ TEST(Snapshots, TheOneUsedLongestAgoGivesItsPlace) {
   EXPECT_EQ(run(6, 100), 0);
 }
 
-TEST(Snapshots, WithoutPlacesNothingIsReusedAndNothingIsCut) {
+TEST(Snapshots, WithoutPlacesNothingIsReusedOrCutAndNobodyWaits) {
   SchedulerLimits limits = recurrent();
   limits.num_snapshots = 0;
   Scheduler scheduler(limits);
-  for (RequestId id = 1; id <= 2; ++id) {
+  for (RequestId id = 1; id <= 3; id += 2) {
     scheduler.add(prompt_of(id, 22));
-    EXPECT_THAT(play(scheduler), ElementsAre(fmt::format("{}:PPPPPPPPPPPPPPPPPPPPPP+", id)));
+    scheduler.add(prompt_of(id + 1, 22));
+    EXPECT_THAT(play(scheduler), ElementsAre(fmt::format(
+                                     "{}:PPPPPPPPPPPPPPPPPPPPPP+ {}:PPPPPPPPPPPPPPPPPPPPPP+", id, id + 1)));
     scheduler.remove(id);
+    scheduler.remove(id + 1);
   }
 }
 

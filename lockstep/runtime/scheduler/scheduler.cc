@@ -18,7 +18,10 @@ Scheduler::Replica::Replica(const SchedulerLimits& limits)
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
   const Status status = check_limits(limits);
   LOCKSTEP_CHECK(status.ok(), "{}", status.error().message);
-  for (int32_t i = 0; i < limits.shape.num_replicas; ++i) replicas_.emplace_back(limits);
+  // Pages without a state are of no use: nobody is to look for them, or to wait for whoever computes them.
+  if (limits_.sequence_state == SequenceState::kKept && limits_.num_snapshots == 0)
+    limits_.prefix_cache = PrefixCache::kOff;
+  for (int32_t i = 0; i < limits.shape.num_replicas; ++i) replicas_.emplace_back(limits_);
 }
 
 void Scheduler::add(NewSequence added) {
