@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <type_traits>
 
 #include "lockstep/cli/endpoint_flags.h"
 #include "lockstep/cli/foreign_flags.h"
@@ -21,6 +22,7 @@ constexpr const char* kParallel = "Parallelism";
 constexpr const char* kCapacity = "Capacity";
 constexpr const char* kSampling = "Sampling";
 constexpr const char* kFaults = "Faults";
+constexpr const char* kHosts = "Hosts";
 
 // CLI11's own range lets NaN through.
 CLI::Validator seconds_from(double least) {
@@ -238,6 +240,31 @@ void add_fault_flags(CLI::App& app, runtime::FaultPolicy& faults) {
       ->group(kFaults);
 }
 
+void add_hosts_flags(CLI::App& app, runtime::HostsConfig& hosts) {
+  app.add_option("--hosts,--nnodes", hosts.num,
+                 "Processes that share the ranks; start this command once for each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->group(kHosts);
+  app.add_option("--host-rank,--node-rank", hosts.index,
+                 "Which of them this is, from 0, which has the API; default: as mpirun, srun or a "
+                 "LeaderWorkerSet says")
+      ->group(kHosts);
+  app.add_option("--coordinator,--dist-init-addr", hosts.coordinator,
+                 "Where process 0 is found: NAME:PORT; default: as the launcher says")
+      ->group(kHosts);
+  app.add_option("--host-join-timeout", hosts.join_seconds,
+                 "Seconds after which a start without all processes is given up")
+      ->capture_default_str()
+      ->check(seconds_from(0.1))
+      ->group(kHosts);
+  app.add_option("--host-timeout", hosts.silence_seconds,
+                 "Seconds of silence after which a process counts as dead")
+      ->capture_default_str()
+      ->check(seconds_from(0.1))
+      ->group(kHosts);
+}
+
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--max-tokens,-n", flags.max_tokens, "Tokens to generate at most")
       ->capture_default_str()
@@ -330,6 +357,8 @@ struct CommandLine {
                 ModelFlag model = ModelFlag::kRequired) {
     subcommand.app = app.add_subcommand(name, what);
     add_engine_flags(*subcommand.app, subcommand.values.engine, model);
+    if constexpr (!std::is_same_v<T, BenchCommand>)  // which measures what one process can do
+      add_hosts_flags(*subcommand.app, subcommand.values.engine.hosts);
     return *subcommand.app;
   }
 

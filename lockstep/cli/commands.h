@@ -154,6 +154,10 @@ using Command =
     std::variant<ServeCommand, GenerateCommand, ScoreCommand, EvalCommand, BenchCommand, PlanCommand,
                  VerifyCommand, QuantizeCommand, TokenizeCommand, RenderCommand, DoctorCommand>;
 
+// Of a command that starts an engine in several processes: the others than the first run no command, only
+// ranks. None where this process is to run the command.
+std::optional<int> run_as_worker(const Command& command);
+
 int run(const ServeCommand& command);
 int run(const GenerateCommand& command);
 int run(const ScoreCommand& command);

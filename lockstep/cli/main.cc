@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   lockstep::set_log_level(parsed.log_level);
   lockstep::set_log_format(parsed.log_format);
   try {
+    if (const auto code = lockstep::cli::run_as_worker(*parsed.command)) return *code;
     return std::visit([](const auto& command) { return lockstep::cli::run(command); }, *parsed.command);
   } catch (const std::exception& failure) {
     fmt::print(stderr, "lockstep: {}\n", failure.what());

@@ -90,6 +90,7 @@ int run(const ServeCommand& command) {
   if (const Status open = address->answer_starting(); !open) return report(open.error());
   runtime::EngineConfig config = command.engine;
   config.num_valid_tokens = chat_model->tokenizer().size();
+  config.hosts.interrupted = &stop;
   auto engine = runtime::start_engine(config, progress_lines());
   if (!engine) return report(engine.error());
   if (stop.load() != 0) return kInterrupted;

@@ -48,11 +48,19 @@ Status apply_context_length(const EngineConfig& config, ModelInfo& info) {
 }
 
 // The machine as the backend that will run the plan advertises it.
-planning::Machine machine_of(Device device, int ranks) {
+planning::Machine machine_of(Device device, int ranks, int hosts) {
   using collectives::Contract;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   planning::Machine machine =
       device == Device::kCuda ? planning::h200_machine() : planning::cpu_ranks_machine(ranks, cores);
+  if (hosts > 1) {
+    // The plan must not depend on how many cores the host has that makes it: a core a rank is assumed.
+    // Between hosts: messages over TCP and ten gigabits a second, shared by a host's ranks.
+    machine = planning::cpu_ranks_machine(ranks, ranks);
+    machine.ranks_per_host = ranks / hosts;
+    machine.host_collective_us = 60;
+    machine.host_link_gbs = 1.2 / machine.ranks_per_host;
+  }
   const Contract contract = collectives::InProcessWorld::contract();
   machine.fused_all_reduce_add_norm =
       contract.fused_all_reduce_add_norm == Contract::FusedAllReduceAddNorm::kYes
@@ -103,7 +111,8 @@ std::optional<double> share_of_memory(const EngineConfig& config, const Describe
   // What a container may use of the host's memory is less than there is.
   if (config.device == Device::kCpu)
     facts->memory_bytes = {static_cast<double>(machine_facts().usable_memory_bytes())};
-  return kernels::memory_of_a_rank(*facts, described.planned.configuration.grid.num_ranks) *
+  return kernels::memory_of_a_rank(
+             *facts, ranks_of_this_machine(config.hosts, described.planned.configuration.grid.num_ranks)) *
          config.mem_fraction_static;
 }
 
@@ -231,7 +240,11 @@ Result<DescribedEngine> describe_engine(const EngineConfig& config, models::Chec
   add_cache_shape(*checkpoint.description, shape);
   shape.cache_bytes_per_value = config.cache_type == CacheType::kF32 ? 4 : 2;
   const int ranks = std::max(1, config.parallel.tp_size.value_or(1));
-  const planning::Machine machine = machine_of(config.device, ranks);
+  if (const Status status = check_hosts(config.hosts, ranks); !status) return status.error();
+  if (config.hosts.num > 1 && config.device != Device::kCpu)
+    return invalid_argument(
+        "--hosts", "--hosts {}: ranks of several processes compute with --device cpu only", config.hosts.num);
+  const planning::Machine machine = machine_of(config.device, ranks, config.hosts.num);
   auto solved = planning::solve(config.parallel, shape, machine);
   if (!solved) return solved.error();
   const planning::ExchangeBackend exchange = solved->stages.exchange;

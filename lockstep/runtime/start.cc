@@ -6,14 +6,14 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/log.h"
-#include "lockstep/collectives/in_process/world.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/planning/plan_file.h"
 #include "lockstep/planning/plan_page.h"
 #include "lockstep/runtime/described_engine.h"
 #include "lockstep/runtime/engine_loop.h"
-#include "lockstep/runtime/executor/rank_executor.h"
+#include "lockstep/runtime/hosts/head_executor.h"
 #include "lockstep/runtime/kv_cache/cache_memory.h"
+#include "lockstep/runtime/loaded_engine.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -74,8 +74,23 @@ Status warmed_up(Executor& executor, const SchedulerLimits& limits, Device devic
   return Done{};
 }
 
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+// Of the ranks of this process and, where there are others, of theirs.
+Result<std::unique_ptr<Executor>> loaded_executor(const JoinedEngine& joined,
+                                                  const Result<RankExecutorParts>& parts) {
+  std::unique_ptr<HeadExecutor> head;  // before the weights: others may be faster with theirs
+  if (parts && joined.links != nullptr)
+    head = std::make_unique<HeadExecutor>(HeadExecutor::Parts{.links = joined.links,
+                                                              .shape = joined.described.limits.shape,
+                                                              .vocab = joined.described.planned.model.vocab,
+                                                              .deadline = parts->options.deadline});
+  auto ranks = parts ? make_rank_executor(*parts) : parts.error();
+  if (!ranks) {
+    if (joined.links != nullptr) joined.links->fail(ranks.error().message);
+    return ranks.error();
+  }
+  if (head == nullptr) return std::unique_ptr<Executor>(*std::move(ranks));
+  if (const Status status = head->take_ranks(*std::move(ranks)); !status) return status.error();
+  return std::unique_ptr<Executor>(std::move(head));
 }
 
 }  // namespace
@@ -150,30 +165,10 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
     if (progress) progress(line);
   };
   const auto begin = std::chrono::steady_clock::now();
-  auto described = describe_engine(config);
-  if (!described) return described.error();
-  if (!described->device) return described->device.error();
-  if (!config.instruction_set.empty())
-    if (const Status status = kernels::use_instruction_set(config.instruction_set); !status)
-      return status.error();
-  PlannedEngine& planned = described->planned;
-  say(fmt::format("planned {} ranks in {} replicas, plan {:016x}", planned.plans.grid.num_ranks(),
-                  planned.plans.grid.num_replicas(), planning::hash_of(planned.plans)));
-  if (const Status proof = planning::prove(planned.plans, planned.configuration.capacity); !proof)
-    return proof.error();
-  say("proved the plan on symbolic rows");
-  for (const std::string& note : described->notes) say(fmt::format("note: {}", note));
-
-  const SchedulerLimits& limits = described->limits;
-  auto checkpoint = config.weights == EngineConfig::Weights::kRandom
-                        ? Result<Checkpoint>(Checkpoint::random())
-                        : Checkpoint::open(config.model_directory);
-  if (!checkpoint) return checkpoint.error();
-  if (config.weights == EngineConfig::Weights::kRandom) {
-    say("takes random numbers for weights");
-  } else {
-    say(fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
-  }
+  auto joined = join_engine(config, progress);
+  if (!joined) return joined.error();
+  const PlannedEngine& planned = joined->described.planned;
+  const SchedulerLimits& limits = joined->described.limits;
   EngineParts parts{.model = planned.model,
                     .limits = limits,
                     .plan_text = plan_text(planned),
@@ -183,35 +178,16 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
                     .faults = config.faults};
   if (config.queue_timeout_seconds)
     parts.queue_timeout = std::chrono::duration<double>(*config.queue_timeout_seconds);
-  const RankExecutorParts ranks = {
-      .plans = std::make_shared<planning::Plans>(planned.plans),
-      .stages = planned.configuration.stages,
-      .shape = limits.shape,
-      .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
-      .description = described->description,
-      .options = {
-          .vocab = planned.model.vocab,
-          .hidden = planned.shape.hidden,
-          .page_size = limits.page_size,
-          .pages_per_replica = limits.pages_per_replica,
-          .num_snapshots = limits.num_snapshots,
-          .cache_dtype = dtype_of(config.cache_type),
-          .quantization = config.quantization,
-          .device = {.device = config.device,
-                     .product_inputs = config.product_inputs,
-                     .steps = config.steps,
-                     .cpu = kernels::cpu_threads_of_a_rank(config.threads, planned.plans.grid.num_ranks())},
-          .deadline = milliseconds_of(config.deadline_seconds),
-          .spans = config.trace_file.empty() ? SpanRecording::kOff : SpanRecording::kOn}};
   if (!config.trace_file.empty()) {
     auto trace = StepTrace::open(config.trace_file, config.trace_steps);
     if (!trace) return trace.error();
     parts.trace = *std::move(trace);
   }
-  auto executor = make_rank_executor(ranks);
+  auto ranks = rank_parts(config, *joined, progress);
+  auto executor = loaded_executor(*joined, ranks);
   if (!executor) return executor.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
-  if (const int64_t bytes = described->cache_bytes.per_sequence; bytes > 0)
+  if (const int64_t bytes = joined->described.cache_bytes.per_sequence; bytes > 0)
     say(fmt::format(
         "{} slots a replica for what sequences keep once, {} for copies of it; {:.2f} MB each on a rank",
         planned.configuration.capacity.max_requests, limits.num_snapshots, static_cast<double>(bytes) / 1e6));
@@ -222,13 +198,15 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   parts.faults.restart_timeout =
       3 * std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) +
       config.faults.step_timeout;
-  // After a failure: the same plan over the weights that are mapped already.
-  parts.make_executor = [ranks, limits = described->limits,
+  // After a failure: the same plan over the weights that are mapped already. Where there are other processes
+  // they have ended, and all have to be started again.
+  if (joined->links != nullptr) return make_engine(std::move(parts));
+  parts.make_executor = [ranks = *std::move(ranks), limits,
                          device = config.device]() -> Result<std::unique_ptr<Executor>> {
     auto again = make_rank_executor(ranks);
     if (!again) return again.error();
     if (const Status warm = warmed_up(**again, limits, device); !warm) return warm.error();
-    return again;
+    return std::unique_ptr<Executor>(*std::move(again));
   };
   return make_engine(std::move(parts));
 }

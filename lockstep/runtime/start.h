@@ -10,6 +10,7 @@
 #include "lockstep/runtime/engine.h"
 #include "lockstep/runtime/engine_loop.h"
 #include "lockstep/runtime/fault_policy.h"
+#include "lockstep/runtime/hosts/launch.h"
 #include "lockstep/runtime/kv_cache/replica_cache.h"
 #include "lockstep/tensors/weight_encode.h"
 
@@ -49,6 +50,7 @@ struct EngineConfig {
   FaultPolicy faults;            // --step-timeout, --max-engine-restarts, --max-request-failures
   std::string trace_file;        // --trace; empty: steps are not traced
   int trace_steps = 1000;        // --trace-steps: of them the first
+  HostsConfig hosts;             // --hosts and what goes with it
 };
 
 // One line about what is being done, for people; may be empty.

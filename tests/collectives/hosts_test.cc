@@ -288,7 +288,7 @@ class Join : public ::testing::Test {
   static Passport passport(int ranks) {
     return {.same = {{"build", "b1"}, {"model", "m1"}, {"--tp-size", std::to_string(ranks)}},
             .num_ranks = ranks,
-            .capacity = 100};
+            .capacities = {100, 7}};
   }
   static int free_port() { return TcpListener::open("127.0.0.1", 0)->port(); }
   static std::vector<Result<Joined>> all(const std::vector<HostPlace>& places,
@@ -312,7 +312,7 @@ TEST_F(Join, EveryTwoAreLinkedAndTheLeastCapacityCounts) {
   for (const int index : {3, 1, 0, 2}) {
     places.push_back(place(4, index));
     passports.push_back(passport(8));
-    passports.back().capacity = 100 - index;
+    passports.back().capacities = {100 - index, 7 + index};
   }
   const auto joined = all(places, passports);
   struct User final : LinkUser {
@@ -323,7 +323,7 @@ TEST_F(Join, EveryTwoAreLinkedAndTheLeastCapacityCounts) {
   std::vector<User> users(4);
   for (size_t at = 0; at < 4; ++at) {
     ASSERT_TRUE(joined[at]) << joined[at].error().message;
-    EXPECT_EQ(joined[at]->capacity, 97);
+    EXPECT_EQ(joined[at]->capacities, (std::vector<int64_t>{97, 7}));
     joined[at]->links->attach(FrameKind::kWork, users[at]);
   }
   for (const auto& one : joined)

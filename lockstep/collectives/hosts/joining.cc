@@ -54,6 +54,13 @@ std::string text_in(const Json& json, const char* key) {
   const auto at = json.find(key);
   return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
+std::vector<int64_t> numbers_in(const Json& json, const char* key) {
+  std::vector<int64_t> numbers;
+  const auto at = json.find(key);
+  if (at == json.end() || !at->is_array()) return numbers;
+  for (const Json& one : *at) numbers.push_back(one.is_number_integer() ? one.get<int64_t>() : 0);
+  return numbers;
+}
 std::vector<std::string> texts_in(const Json& json, const char* key) {
   std::vector<std::string> texts;
   const auto at = json.find(key);
@@ -80,7 +87,7 @@ class Joining {
                                                             .num_ranks = passport_.num_ranks,
                                                             .silence = place_.silence},
                                              std::move(streams_)),
-            .capacity = capacity_};
+            .capacities = capacities_};
   }
 
  private:
@@ -197,10 +204,12 @@ class Joining {
   }
 
   void introduce() {
-    capacity_ = passport_.capacity;
+    capacities_ = passport_.capacities;
     Json peers = Json::array();
     for (const auto& [process, guest] : guests_) {
-      capacity_ = std::min(capacity_, number_in(guest.hello, "capacity"));
+      const std::vector<int64_t> theirs = numbers_in(guest.hello, "capacities");
+      for (size_t at = 0; at < capacities_.size(); ++at)
+        capacities_[at] = std::min(capacities_[at], at < theirs.size() ? theirs[at] : 0);
       std::vector<std::string> addresses = {guest.address};
       for (std::string& address : texts_in(guest.hello, "addresses"))
         if (std::find(addresses.begin(), addresses.end(), address) == addresses.end())
@@ -211,7 +220,7 @@ class Joining {
     const std::string token = fmt::format("{:016x}{:016x}", fresh(), fresh());
     for (auto& [process, stream] : streams_)
       said(process,
-           [&] { send_json(stream, {{"token", token}, {"capacity", capacity_}, {"peers", peers}}); });
+           [&] { send_json(stream, {{"token", token}, {"capacities", capacities_}, {"peers", peers}}); });
     for (auto& [process, stream] : streams_)
       said(process, [&] {
         const auto answer = receive_json(stream, Clock::now() + kMeshing);
@@ -241,7 +250,9 @@ class Joining {
     try {
       send_json(head, hello(*listener, head));
       const Json welcome = answer_of(head, deadline_ + kHello);
-      capacity_ = number_in(welcome, "capacity");
+      capacities_ = numbers_in(welcome, "capacities");
+      if (capacities_.size() != passport_.capacities.size())
+        throw ConnectionLost("it did not say what all can hold");
       connect_to_lower(welcome);
       accept_higher(*listener, text_in(welcome, "token"));
       send_json(head, {{"ready", true}});
@@ -264,7 +275,7 @@ class Joining {
             {"index", place_.index},
             {"hosts", place_.num},
             {"same", std::move(same)},
-            {"capacity", passport_.capacity},
+            {"capacities", passport_.capacities},
             {"addresses", addresses},
             {"port", listener.port()},
             {"name", own_name()}};
@@ -362,7 +373,7 @@ class Joining {
   Clock::time_point next_line_;
   std::map<int, Guest> guests_;
   std::map<int, TcpStream> streams_;
-  int64_t capacity_ = 0;
+  std::vector<int64_t> capacities_;
 };
 
 }  // namespace

@@ -31,12 +31,12 @@ struct Passport {
   // what is told.
   std::vector<std::pair<std::string, std::string>> same;
   int num_ranks = 1;
-  int64_t capacity = 0;  // may differ; the least of all counts
+  std::vector<int64_t> capacities;  // may differ; of each the least of all counts
 };
 
 struct Joined {
   std::shared_ptr<Links> links;
-  int64_t capacity = 0;
+  std::vector<int64_t> capacities;
 };
 
 using JoinProgress = std::function<void(std::string_view)>;

@@ -50,14 +50,20 @@ class ReadingReport {
   std::jthread thread_;
 };
 
-class RankExecutor final : public Executor {
+Range ranks_here(const RankExecutorParts& parts) {
+  return parts.links == nullptr ? Range{0, parts.plans->grid.num_ranks()}
+                                : parts.links->ranks_of(parts.links->own());
+}
+
+class RankExecutor final : public LoadedRanks {
  public:
   explicit RankExecutor(RankExecutorParts parts)
       : parts_(std::move(parts)),
-        world_(parts_.plans->grid, {.deadline = parts_.options.deadline}),
-        threads_(parts_.plans->grid.num_ranks(), "--tp-size") {
-    for (int rank = 0; rank < parts_.plans->grid.num_ranks(); ++rank)
-      ranks_.push_back(std::make_unique<Rank>(parts_, rank, world_));
+        here_(ranks_here(parts_)),
+        world_(parts_.plans->grid, {.deadline = parts_.options.deadline, .links = parts_.links}),
+        threads_(static_cast<int>(here_.size()), "--tp-size") {
+    for (int64_t rank = here_.begin; rank < here_.end; ++rank)
+      ranks_.push_back(std::make_unique<Rank>(parts_, static_cast<int>(rank), world_));
   }
   // After a failure a rank's device may still read rows of a rank whose memory would be freed first.
   ~RankExecutor() override {
@@ -77,8 +83,8 @@ class RankExecutor final : public Executor {
     std::vector<Status> loaded(ranks_.size(), Done{});
     {
       const ReadingReport report(static_cast<int>(ranks_.size()));
-      run_all([&](int rank) {
-        loaded[static_cast<size_t>(rank)] = ranks_[static_cast<size_t>(rank)]->load(report.bytes_read);
+      run_all([&](int at) {
+        loaded[static_cast<size_t>(at)] = ranks_[static_cast<size_t>(at)]->load(report.bytes_read);
       });
     }
     if (std::string failed = failure(); !failed.empty())
@@ -96,7 +102,13 @@ class RankExecutor final : public Executor {
     const auto begin = std::chrono::steady_clock::now();
     const StepRows rows = flatten(input);
     times_.upload = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    run_all([&](int rank) { ranks_[static_cast<size_t>(rank)]->run(input, rows, sink); }, meanwhile);
+    busy_ = threads_.size();
+    run_all(
+        [&](int at) {
+          ranks_[static_cast<size_t>(at)]->run(input, rows, sink);
+          --busy_;
+        },
+        meanwhile);
     if (const std::string failed = failure(); !failed.empty()) throw Fatal(failed);
     times_.sample = 0;
     for (const auto& rank : ranks_) times_.sample = std::max(times_.sample, rank->sample_seconds());
@@ -120,11 +132,16 @@ class RankExecutor final : public Executor {
     for (const auto& rank : ranks_) spans.push_back(rank->take_spans());
     return spans;
   }
+  int busy() const override { return busy_; }
 
  private:
+  // Jobs are numbered from 0, whichever ranks are here.
   void run_all(const JobThreads::Job& job, const std::function<void()>& meanwhile = {}) {
     threads_.run(
-        job, [&](int rank, const std::string& what) { fail(fmt::format("rank {} failed: {}", rank, what)); },
+        job,
+        [&](int at, const std::string& what) {
+          fail(fmt::format("rank {} failed: {}", here_.begin + at, what));
+        },
         meanwhile);
   }
 
@@ -142,9 +159,9 @@ class RankExecutor final : public Executor {
     constexpr size_t kMostNamed = 8;
     const collectives::InProcessWorld::Waits waits = world_.waits();
     std::vector<std::string> all = waits.texts;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank)
-      if (!waits.ranks.contains(static_cast<int>(rank)))
-        all.push_back(fmt::format("rank {} {}", rank, ranks_[rank]->doing()));
+    for (size_t at = 0; at < ranks_.size(); ++at)
+      if (const auto rank = static_cast<int>(here_.begin) + static_cast<int>(at); !waits.ranks.contains(rank))
+        all.push_back(fmt::format("rank {} {}", rank, ranks_[at]->doing()));
     const size_t left_out = all.size() - std::min(all.size(), kMostNamed);
     all.resize(all.size() - left_out);
     std::string text = fmt::format("{}", fmt::join(all, "; "));
@@ -153,21 +170,23 @@ class RankExecutor final : public Executor {
   }
 
   const RankExecutorParts parts_;
+  const Range here_;
   collectives::InProcessWorld world_;
   mutable std::mutex mutex_;
   std::string failure_;  // guarded by mutex_
   StepTimes times_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::atomic<int> busy_{0};
   JobThreads threads_;  // last: they end before what they use
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> make_rank_executor(RankExecutorParts parts) {
+Result<std::unique_ptr<LoadedRanks>> make_rank_executor(RankExecutorParts parts) {
   try {
     auto executor = std::make_unique<RankExecutor>(std::move(parts));
     if (const Status status = executor->load(); !status) return status.error();
-    return std::unique_ptr<Executor>(std::move(executor));
+    return std::unique_ptr<LoadedRanks>(std::move(executor));
   } catch (const Fatal& failure) {  // threads that could not be started, a device that was lost
     return Error{ErrorCode::kUnavailable, failure.what(), ""};
   }

@@ -1,11 +1,12 @@
 #pragma once
-// The executor: one thread a rank, each with its slices of the weights, its cache and its boundary. start.cc
-// makes it; the engine loop sees only the Executor interface.
+// The executor: one thread a rank of this process, each with its slices of the weights, its cache and its
+// boundary. start.cc makes it; the engine loop sees only the Executor interface, and hosts/ LoadedRanks.
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "lockstep/collectives/hosts/links.h"
 #include "lockstep/kernels/device.h"
 #include "lockstep/models/model.h"
 #include "lockstep/planning/configuration.h"
@@ -36,10 +37,17 @@ struct RankExecutorParts {
   std::shared_ptr<const Checkpoint> checkpoint;
   std::shared_ptr<const models::ModelDescription> description;
   RankExecutorOptions options;
+  std::shared_ptr<collectives::Links> links = nullptr;  // to other processes' ranks; null: all are here
 };
 
-// Loads every rank's slices, in parallel. The error lists what does not fit.
-Result<std::unique_ptr<Executor>> make_rank_executor(RankExecutorParts parts);
+// The ranks of this process.
+class LoadedRanks : public Executor {
+ public:
+  virtual int busy() const = 0;  // how many have not come back from the step; from any thread
+};
+
+// Loads the slices of every rank of this process, in parallel. The error lists what does not fit.
+Result<std::unique_ptr<LoadedRanks>> make_rank_executor(RankExecutorParts parts);
 
 // Which slices of the weights a rank loads.
 models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOptions& stages, int rank);

@@ -1,0 +1,94 @@
+#include "lockstep/runtime/loaded_engine.h"
+
+#include <chrono>
+
+#include "lockstep/runtime/hosts/fingerprint.h"
+#include "lockstep/runtime/hosts/launch.h"
+
+namespace lockstep::runtime {
+namespace {
+
+void say(const Progress& progress, const std::string& line) {
+  if (progress) progress(line);
+}
+
+Status join_others(const EngineConfig& config, const Progress& progress, JoinedEngine& joined) {
+  const auto place = place_of(config.hosts, process_environment());
+  if (!place) return place.error();
+  const auto passport = passport_of(config, joined.described);
+  if (!passport) return passport.error();
+  auto found = collectives::join(*place, *passport, progress);
+  if (!found) return found.error();
+  joined.links = found->links;
+  joined.described.limits.pages_per_replica = static_cast<int32_t>(found->capacities.at(0));
+  joined.described.limits.num_snapshots = static_cast<int32_t>(found->capacities.at(1));
+  if (const Status status = check_limits(joined.described.limits); !status) return status.error();
+  const Range here = joined.links->ranks_of(place->index);
+  say(progress, fmt::format("all {} processes are here; this is process {} with ranks {} to {}", place->num,
+                            place->index, here.begin, here.end - 1));
+  return Done{};
+}
+
+}  // namespace
+
+Result<JoinedEngine> join_engine(const EngineConfig& config, const Progress& progress) {
+  auto described = describe_engine(config);
+  if (!described) return described.error();
+  if (!described->device) return described->device.error();
+  if (!config.instruction_set.empty())
+    if (const Status status = kernels::use_instruction_set(config.instruction_set); !status)
+      return status.error();
+  JoinedEngine joined{.described = *std::move(described)};
+  const PlannedEngine& planned = joined.described.planned;
+  joined.plans = std::make_shared<planning::Plans>(planned.plans);
+  say(progress, fmt::format("planned {} ranks in {} replicas, plan {:016x}", planned.plans.grid.num_ranks(),
+                            planned.plans.grid.num_replicas(), planning::hash_of(planned.plans)));
+  if (const Status proof = planning::prove(planned.plans, planned.configuration.capacity); !proof)
+    return proof.error();
+  say(progress, "proved the plan on symbolic rows");
+  for (const std::string& note : joined.described.notes) say(progress, fmt::format("note: {}", note));
+  if (config.hosts.num > 1)
+    if (const Status status = join_others(config, progress, joined); !status) return status.error();
+  return joined;
+}
+
+Result<RankExecutorParts> rank_parts(const EngineConfig& config, const JoinedEngine& joined,
+                                     const Progress& progress) {
+  const DescribedEngine& described = joined.described;
+  auto checkpoint = config.weights == EngineConfig::Weights::kRandom
+                        ? Result<Checkpoint>(Checkpoint::random())
+                        : Checkpoint::open(config.model_directory);
+  if (!checkpoint) return checkpoint.error();
+  if (config.weights == EngineConfig::Weights::kRandom) {
+    say(progress, "takes random numbers for weights");
+  } else {
+    say(progress,
+        fmt::format("mapped {:.1f} MB of weights", static_cast<double>(checkpoint->total_bytes()) / 1e6));
+  }
+  return RankExecutorParts{
+      .plans = joined.plans,
+      .stages = described.planned.configuration.stages,
+      .shape = described.limits.shape,
+      .checkpoint = std::make_shared<Checkpoint>(*std::move(checkpoint)),
+      .description = described.description,
+      .options = {.vocab = described.planned.model.vocab,
+                  .hidden = described.planned.shape.hidden,
+                  .page_size = described.limits.page_size,
+                  .pages_per_replica = described.limits.pages_per_replica,
+                  .num_snapshots = described.limits.num_snapshots,
+                  .cache_dtype = dtype_of(config.cache_type),
+                  .quantization = config.quantization,
+                  .device = {.device = config.device,
+                             .product_inputs = config.product_inputs,
+                             .steps = config.steps,
+                             .cpu = kernels::cpu_threads_of_a_rank(
+                                 config.threads,
+                                 ranks_of_this_machine(config.hosts, joined.plans->grid.num_ranks()))},
+                  .deadline = std::chrono::milliseconds(static_cast<int64_t>(config.deadline_seconds * 1000)),
+                  .spans = config.trace_file.empty() || (joined.links != nullptr && joined.links->own() != 0)
+                               ? SpanRecording::kOff
+                               : SpanRecording::kOn},
+      .links = joined.links};
+}
+
+}  // namespace lockstep::runtime
