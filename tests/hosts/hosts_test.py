@@ -75,6 +75,8 @@ class Process:
         code = self.process.wait(timeout=seconds)
         for reader in self.readers:
             reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
         return code
 
     def kill(self):

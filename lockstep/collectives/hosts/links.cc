@@ -187,6 +187,8 @@ void Links::take(int process, Peer& peer, Frame frame) {
     }
     case FrameKind::kBye:
       peer.left = true;
+      // All end when the head does, and may hear of each other's end before they hear of its.
+      if (process != 0 && own() != 0) return;
       return fail_as(fmt::format("{} has ended", name_of(process)), Tell::kOwner);
     case FrameKind::kJoining:
       break;
