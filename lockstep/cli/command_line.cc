@@ -11,6 +11,7 @@
 
 #include "lockstep/cli/endpoint_flags.h"
 #include "lockstep/cli/foreign_flags.h"
+#include "lockstep/cli/hosts_flags.h"
 #include "lockstep/serving/reasoning/reasoning_splitter.h"
 #include "lockstep/serving/request_log.h"
 #include "lockstep/serving/tool_parsing/tool_parser.h"
@@ -22,7 +23,6 @@ constexpr const char* kParallel = "Parallelism";
 constexpr const char* kCapacity = "Capacity";
 constexpr const char* kSampling = "Sampling";
 constexpr const char* kFaults = "Faults";
-constexpr const char* kHosts = "Hosts";
 
 // CLI11's own range lets NaN through.
 CLI::Validator seconds_from(double least) {
@@ -238,31 +238,6 @@ void add_fault_flags(CLI::App& app, runtime::FaultPolicy& faults) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1000))
       ->group(kFaults);
-}
-
-void add_hosts_flags(CLI::App& app, runtime::HostsConfig& hosts) {
-  app.add_option("--hosts,--nnodes", hosts.num,
-                 "Processes that share the ranks; start this command once for each")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
-      ->group(kHosts);
-  app.add_option("--host-rank,--node-rank", hosts.index,
-                 "Which of them this is, from 0, which has the API; default: as mpirun, srun or a "
-                 "LeaderWorkerSet says")
-      ->group(kHosts);
-  app.add_option("--coordinator,--dist-init-addr", hosts.coordinator,
-                 "Where process 0 is found: NAME:PORT; default: as the launcher says")
-      ->group(kHosts);
-  app.add_option("--host-join-timeout", hosts.join_seconds,
-                 "Seconds after which a start without all processes is given up")
-      ->capture_default_str()
-      ->check(seconds_from(0.1))
-      ->group(kHosts);
-  app.add_option("--host-timeout", hosts.silence_seconds,
-                 "Seconds of silence after which a process counts as dead")
-      ->capture_default_str()
-      ->check(seconds_from(0.1))
-      ->group(kHosts);
 }
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {

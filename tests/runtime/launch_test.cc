@@ -104,6 +104,10 @@ TEST(Launch, ContradictionsNameBothValues) {
   EXPECT_FALSE(place_of({.num = 2, .index = 2, .coordinator = "a"}, environment_of({})));
   EXPECT_FALSE(place_of({.num = 2, .index = -1, .coordinator = "a"}, environment_of({})));
   EXPECT_FALSE(place_of({.num = 0}, environment_of({})));
+  const auto hasty =
+      place_of({.num = 2, .index = 0, .coordinator = "a", .silence_seconds = 0.0}, environment_of({}));
+  ASSERT_FALSE(hasty);
+  EXPECT_THAT(hasty.error().message, HasSubstr("--host-timeout 0 is not between 0.1 and 86400 seconds"));
 }
 
 TEST(Launch, ProcessesHaveEquallyManyRanks) {

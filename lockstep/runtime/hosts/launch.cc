@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 #include "lockstep/base/hash.h"
 
@@ -104,6 +105,11 @@ Environment process_environment() {
 Result<collectives::HostPlace> place_of(const HostsConfig& hosts, const Environment& environment) {
   if (hosts.num < 1 || hosts.num > kMostHosts)
     return invalid_argument("--hosts", "--hosts {} is not between 1 and {}", hosts.num, kMostHosts);
+  constexpr double kLeast = 0.1, kDay = 86400;
+  for (const auto& [flag, seconds] :
+       {std::pair{"--host-join-timeout", hosts.join_seconds}, {"--host-timeout", hosts.silence_seconds}})
+    if (!(seconds >= kLeast && seconds <= kDay))
+      return invalid_argument(flag, "{} {} is not between {} and {} seconds", flag, seconds, kLeast, kDay);
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   };
