@@ -44,12 +44,14 @@ StepInput some_step() {
                      {.id = 8,
                       .kind = RowKind::kDecode,
                       .wanted = WantedLogits::kAll,
+                      .use = LogitUse::kLargest,
                       .token_ids = {1},
                       .context = 1,
                       .page_table = {4},
                       .slot = 0,
                       .load_slot = 4}},
                     {}};
+  input.num_valid_logits = 90;
   input.plan = planning::make_step_plan(
       41, of.shape, {{.num_requests = 2, .num_target_rows = 4, .logit_rows = {2, 3}}, {}});
   return input;
@@ -81,6 +83,7 @@ StepInput read(const Room& room, const StepBounds& of = bounds()) {
 TEST(StepCodec, WhatIsReadIsWhatWasWritten) {
   const StepInput input = some_step(), again = read(written(input));
   EXPECT_EQ(again.plan.step, 41u);
+  EXPECT_EQ(again.num_valid_logits, 90);
   EXPECT_EQ(again.plan.hash, input.plan.hash);
   EXPECT_EQ(planning::hash_of(again.plan), planning::hash_of(input.plan));
   ASSERT_EQ(again.replicas.size(), 2u);
@@ -91,6 +94,7 @@ TEST(StepCodec, WhatIsReadIsWhatWasWritten) {
     EXPECT_EQ(is.id, was.id);
     EXPECT_EQ(is.kind, was.kind);
     EXPECT_EQ(is.wanted, was.wanted);
+    EXPECT_EQ(is.use, was.use);
     EXPECT_EQ(is.token_ids, was.token_ids);
     EXPECT_EQ(is.context, was.context);
     EXPECT_EQ(is.page_table, was.page_table);

@@ -39,10 +39,11 @@ void write_plan(const planning::StepPlan& plan, ByteWriter& writer) {
 }
 
 void write_sequence(const SequenceRows& rows, ByteWriter& writer) {
-  const auto& [id, kind, wanted, token_ids, context, page_table, slot, load_slot, save_slot] = rows;
+  const auto& [id, kind, wanted, use, token_ids, context, page_table, slot, load_slot, save_slot] = rows;
   writer.put(id);
   writer.put(kind);
   writer.put(wanted);
+  writer.put(use);
   writer.put_array(span_of(token_ids));
   writer.put(context);
   writer.put_array(span_of(page_table));
@@ -118,6 +119,7 @@ SequenceRows read_sequence(ByteReader& reader, const StepBounds& bounds) {
   rows.id = reader.get<RequestId>();
   rows.kind = read_choice(reader, "kind of row", RowKind::kDecode);
   rows.wanted = read_choice(reader, "wanted logits", WantedLogits::kAll);
+  rows.use = read_choice(reader, "use of logits", LogitUse::kLargest);
   rows.token_ids = read_values(reader, bounds.shape.capacity.max_rows);
   check_within(rows.token_ids, "token", bounds.vocab);
   rows.context = read_within(reader, "context", std::ssize(rows.token_ids), tokens);
@@ -144,8 +146,9 @@ void check_rows(const StepInput& input) {
 }  // namespace
 
 void write_step(const StepInput& input, ByteWriter& writer) {
-  const auto& [plan, replicas] = input;
+  const auto& [plan, replicas, num_valid_logits] = input;
   write_plan(plan, writer);
+  writer.put(num_valid_logits);
   writer.put<uint64_t>(replicas.size());
   for (const auto& sequences : replicas) {
     writer.put<uint64_t>(sequences.size());
@@ -159,6 +162,7 @@ StepInput read_step(ByteReader& reader, const StepBounds& bounds) {
   if (std::ssize(theirs.counts) != shape.num_replicas)
     throw WrongBytes(fmt::format("counts of {} replicas, not {}", theirs.counts.size(), shape.num_replicas));
   StepInput input;
+  input.num_valid_logits = read_within(reader, "valid logits", 0, bounds.vocab);
   for (size_t left = read_size(reader, "replicas", shape.num_replicas); left > 0; --left) {
     auto& sequences = input.replicas.emplace_back();
     for (size_t more = read_size(reader, "sequences", shape.capacity.max_requests); more > 0; --more)

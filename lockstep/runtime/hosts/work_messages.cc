@@ -45,12 +45,13 @@ void WorkBox::on_failure(const std::string& reason) {
 
 // A field that is added to LogitRow does not compile until it is carried.
 void send_logits(collectives::Links& links, uint64_t step, const LogitRow& of_rank) {
-  const auto& [replica, row, logits, fault] = of_rank;
+  const auto& [replica, row, logits, fault, largest] = of_rank;
   collectives::ByteWriter head;
   head.put(WorkKind::kLogits);
   head.put(step);
   head.put<int32_t>(replica);
   head.put(row);
+  head.put(largest);
   head.put_text(fault.substr(0, kMostFaultBytes));
   head.put<uint64_t>(logits.size());
   head.align();
@@ -63,10 +64,13 @@ ReceivedLogits read_logits(collectives::ByteReader& reader, int vocab) {
   received.step = reader.get<uint64_t>();
   received.row.replica = reader.get<int32_t>();
   received.row.row = reader.get<int32_t>();
+  received.row.largest = reader.get<int32_t>();
   received.row.fault = reader.get_text(kMostFaultBytes);
   received.row.logits = reader.get_array<float>(static_cast<size_t>(vocab));
   reader.expect_end();
-  if (std::ssize(received.row.logits) != vocab)
+  const bool suffices =
+      received.row.logits.empty() && received.row.largest >= 0 && received.row.largest < vocab;
+  if (std::ssize(received.row.logits) != vocab && !suffices)
     throw collectives::WrongBytes(fmt::format("{} logits, not {}", received.row.logits.size(), vocab));
   return received;
 }
