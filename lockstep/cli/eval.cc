@@ -72,22 +72,28 @@ Outcome grade(const std::vector<Problem>& problems, const BatchResult& result,
   return outcome;
 }
 
-void print(const Outcome& outcome, size_t total, double seconds, OutputFormat format) {
+void print(const Outcome& outcome, size_t total, double seconds, const runtime::EngineStats& stats,
+           OutputFormat format) {
+  const bool drafts = stats.verifying_steps > 0;
   if (format == OutputFormat::kJson) {
-    fmt::print("{}\n",
-               to_text(Json{{"right", outcome.right},
-                            {"total", total},
-                            {"accuracy", static_cast<double>(outcome.right) / static_cast<double>(total)},
-                            {"unfinished", outcome.unfinished},
-                            {"failed", outcome.failed},
-                            {"output_tokens", outcome.output_tokens},
-                            {"seconds", seconds},
-                            {"wrong", outcome.wrong}}));
+    Json json = Json{{"right", outcome.right},
+                     {"total", total},
+                     {"accuracy", static_cast<double>(outcome.right) / static_cast<double>(total)},
+                     {"unfinished", outcome.unfinished},
+                     {"failed", outcome.failed},
+                     {"output_tokens", outcome.output_tokens},
+                     {"seconds", seconds},
+                     {"wrong", outcome.wrong}};
+    if (drafts) json["speculation"] = speculation_json(stats);
+    fmt::print("{}\n", to_text(json));
     return;
   }
   fmt::print("{} of {} right ({:.1f} %), {} unfinished, {} failed; {} tokens in {:.1f} s\n", outcome.right,
              total, 100.0 * outcome.right / static_cast<double>(total), outcome.unfinished, outcome.failed,
              outcome.output_tokens, seconds);
+  if (drafts)
+    fmt::print("{} of {} drafts accepted, {:.2f} tokens a step\n", stats.accepted_tokens,
+               stats.drafted_tokens, runtime::accept_length(stats));
 }
 
 }  // namespace
@@ -115,7 +121,7 @@ int run(const EvalCommand& command) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (result.interrupted) return kInterrupted;
   const Outcome outcome = grade(*problems, result, *model, prompts);
-  print(outcome, problems->size(), took.count(), command.format);
+  print(outcome, problems->size(), took.count(), (*engine)->stats(), command.format);
   return outcome.failed > 0 ? kFailed : kOk;
 }
 

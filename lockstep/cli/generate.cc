@@ -139,6 +139,9 @@ int run(const GenerateCommand& command) {
         if (live) print_live(deltas);
         return !replies[at].ended();
       });
+  if (const runtime::EngineStats stats = (*engine)->stats(); stats.verifying_steps > 0)
+    log_info("{} of {} drafts accepted, {:.2f} tokens a step", stats.accepted_tokens, stats.drafted_tokens,
+             runtime::accept_length(stats));
   return finish(result, replies, *prompts, live);
 }
 

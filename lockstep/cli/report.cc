@@ -32,6 +32,13 @@ int report(const Error& error) {
   return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kNotFound ? kRefused : kFailed;
 }
 
+Json speculation_json(const runtime::EngineStats& stats) {
+  return {{"steps", stats.verifying_steps},
+          {"drafted", stats.drafted_tokens},
+          {"accepted", stats.accepted_tokens},
+          {"accept_length", runtime::accept_length(stats)}};
+}
+
 runtime::Progress progress_lines() {
   return [](std::string_view line) { log_info("{}", line); };
 }

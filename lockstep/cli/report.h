@@ -16,6 +16,9 @@ int report(const Error& error);
 // Progress lines through the log.
 runtime::Progress progress_lines();
 
+// What drafts did: {"steps", "drafted", "accepted", "accept_length"}.
+Json speculation_json(const runtime::EngineStats& stats);
+
 // A line that is renewed in place on a terminal, and at most every few seconds elsewhere.
 class ProgressLine {
  public:

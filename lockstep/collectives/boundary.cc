@@ -75,8 +75,8 @@ void Boundary::refresh_valid() {
   const int32_t width = parts_.plans.grid.shape().attention_tp;
   for (const Segment& segment : planning::segments_of(layout_, parts_.rank, parts_.plans.grid, counts())) {
     const int64_t first = segment.home % width * segment.num_rows;
-    const int64_t real =
-        step_plan_->counts[static_cast<size_t>(parts_.plans.grid.replica_of(segment.home))].num_target_rows;
+    const auto replica = static_cast<size_t>(parts_.plans.grid.replica_of(segment.home));
+    const int64_t real = planning::num_rows(step_plan_->counts[replica], step_plan_->forward);
     for (int64_t row = 0; row < segment.num_rows; ++row)
       valid_.push_back(row_set_ == RowSet::kWanted || first + row < real ? 1 : 0);
   }

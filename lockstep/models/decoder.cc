@@ -1,5 +1,7 @@
 #include "lockstep/models/decoder.h"
 
+#include "lockstep/models/blocks/mtp.h"
+
 namespace lockstep::models {
 namespace {
 
@@ -23,6 +25,7 @@ struct DecoderParts {
   TensorView final_norm;  // [hidden]
   WeightView head;        // [local vocab, hidden]
   std::vector<DecoderLayer> layers;
+  std::optional<MtpWeights> mtp;  // what drafts, whose layer is the last of `layers`
   std::shared_ptr<const PlacedWeights>
       placed;                                  // what the views lie in, where it is not the checkpoint's file
   std::shared_ptr<const WeightMemory> memory;  // of weights that are not where the file is mapped
@@ -37,22 +40,48 @@ class Decoder final : public Model {
     collectives::Boundary& boundary = context.boundary;
     context.workspace.reset();
     boundary.begin(batch.plan);
-    const std::vector<int32_t> ids = boundary.held(batch.token_ids);
-    TensorView x = context.workspace.take({boundary.num_rows(), parts_.hidden});
-    embed(ids, x, context);
-    for (int at = 0; at < static_cast<int>(parts_.layers.size()); ++at) {
-      const DecoderLayer& layer = parts_.layers[at];
-      const auto rows = enter({StageKind::kAttention, at}, x, layer.mixer_norm, context);
-      x = feed_forward(at, mix(layer, rows, batch, context), context);
-    }
-    const auto rows =
-        enter({StageKind::kHead, static_cast<int>(parts_.layers.size())}, x, parts_.final_norm, context);
-    const TensorView logits = context.workspace.take({rows.x.rows(), parts_.head.rows()});
-    context.kernels.linear({.x = rows.x, .w = parts_.head, .out = logits});
-    return boundary.enter_sampler(logits, parts_.vocab);
+    TensorView x = embedded(batch, context);
+    const int end = static_cast<int>(parts_.layers.size()) - (parts_.mtp ? 1 : 0);
+    for (int at = 0; at < end; ++at) x = run_layer(at, x, batch, context);
+    return finish(end, x, parts_.final_norm, context);
+  }
+
+  TensorView draft(const Batch& batch, const ForwardContext& context) const override {
+    LOCKSTEP_CHECK(parts_.mtp.has_value(), "step {} drafts, and no MTP module was loaded", batch.plan.step);
+    context.workspace.reset();
+    context.boundary.begin(batch.plan);
+    const MtpWeights& mtp = *parts_.mtp;
+    const int layer = static_cast<int>(parts_.layers.size()) - 1;
+    const auto rows = enter({StageKind::kJoin, layer}, embedded(batch, context), mtp.embedding_norm, context);
+    const TensorView x = run_mtp_join(mtp, parts_.norm_eps, rows.x, batch.kept_rows, context);
+    return finish(layer + 1, run_layer(layer, x, batch, context), mtp.final_norm, context);
   }
 
  private:
+  TensorView embedded(const Batch& batch, const ForwardContext& context) const {
+    const TensorView x = context.workspace.take({context.boundary.num_rows(), parts_.hidden});
+    embed(context.boundary.held(batch.token_ids), x, context);
+    return x;
+  }
+
+  TensorView run_layer(int at, const TensorView& x, const Batch& batch, const ForwardContext& context) const {
+    const DecoderLayer& layer = parts_.layers[static_cast<size_t>(at)];
+    const auto rows = enter({StageKind::kAttention, at}, x, layer.mixer_norm, context);
+    return feed_forward(at, mix(layer, rows, batch, context), context);
+  }
+
+  // From the last layer to the logits; `end` is the number of the stages behind it.
+  TensorView finish(int end, TensorView x, const TensorView& norm, const ForwardContext& context) const {
+    if (parts_.mtp) {
+      x = enter({StageKind::kTap, end}, x, norm, context).x;
+      keep_rows(x, context);
+    }
+    const auto rows = enter({StageKind::kHead, end}, x, norm, context);
+    const TensorView logits = context.workspace.take({rows.x.rows(), parts_.head.rows()});
+    context.kernels.linear({.x = rows.x, .w = parts_.head, .out = logits});
+    return context.boundary.enter_sampler(logits, parts_.vocab);
+  }
+
   // Zeros for tokens that another rank knows: the plan sums.
   void embed(std::vector<int32_t> ids, const TensorView& x, const ForwardContext& context) const {
     const Range& known = parts_.known;
@@ -97,12 +126,13 @@ class Decoder final : public Model {
 };
 
 DecoderLayer read_layer(WeightReader& reader, const std::string& prefix, const DecoderConfig& config,
-                        const Shards& shards, int at, const ReadMixer& read_mixer) {
+                        const Shards& shards, int at, planning::ModelShape::Ffn ffn,
+                        const ReadMixer& read_mixer) {
   DecoderLayer layer;
   layer.mixer_norm = reader.norm(prefix + "input_layernorm.weight", config.hidden, config.norm_form);
   layer.ffn_norm = reader.norm(prefix + "post_attention_layernorm.weight", config.hidden, config.norm_form);
   layer.mixer = read_mixer(reader, prefix, at);
-  layer.ffn = config.layers[static_cast<size_t>(at)];
+  layer.ffn = ffn;
   if (layer.ffn == kExperts) {
     layer.experts = read_moe(reader, prefix + config.moe.names.block, config.moe, shards);
   } else {
@@ -112,10 +142,18 @@ DecoderLayer read_layer(WeightReader& reader, const std::string& prefix, const D
 }
 
 // What published checkpoints hold beside the layers that run. prefix: "model."
-std::vector<KnownTensors> known_tensors(const DecoderConfig& config, const std::string& prefix) {
+std::vector<KnownTensors> known_tensors(const DecoderConfig& config, const std::string& prefix,
+                                        planning::Drafting drafting) {
   std::vector<KnownTensors> known;
-  for (int at = config.num_layers; at < config.num_layers + config.num_mtp_layers; ++at)
-    known.push_back({fmt::format("{}layers.{}.", prefix, at), "drafting"});
+  for (int at = config.num_layers; at < config.num_layers + config.num_mtp_layers; ++at) {
+    const std::string layer = fmt::format("{}layers.{}.", prefix, at);
+    if (drafting == planning::Drafting::kOff || at > config.num_layers) {
+      known.push_back({layer, "drafting"});
+    } else {
+      for (const char* copy : {"embed_tokens.", "shared_head.head."})
+        known.push_back({layer + copy, "drafting: the model's own are used"});
+    }
+  }
   if (config.head == DecoderConfig::Head::kTiedToEmbedding)
     known.push_back({"lm_head.", "a head that config.json ties to the embedding"});
   return known;
@@ -137,9 +175,16 @@ Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const W
   const std::string head = config.head == DecoderConfig::Head::kOwn ? "lm_head.weight" : embedding;
   parts.head = reader.weight_rows(head, config.vocab, config.hidden, shards.head.of(config.vocab));
   for (int at = 0; at < config.num_layers; ++at)
+    parts.layers.push_back(read_layer(reader, fmt::format("{}layers.{}.", prefix, at), config, shards, at,
+                                      config.layers[static_cast<size_t>(at)], read_mixer));
+  if (shards.drafting == planning::Drafting::kMtp) {
+    const std::string module = fmt::format("{}layers.{}.", prefix, config.num_layers);
+    parts.mtp = read_mtp(reader, module, config.hidden, config.norm_form);
     parts.layers.push_back(
-        read_layer(reader, fmt::format("{}layers.{}.", prefix, at), config, shards, at, read_mixer));
-  if (const Status status = reader.finish(known_tensors(config, prefix)); !status) return status.error();
+        read_layer(reader, module, config, shards, config.num_layers, config.mtp_ffn, read_mixer));
+  }
+  if (const Status status = reader.finish(known_tensors(config, prefix, shards.drafting)); !status)
+    return status.error();
   parts.memory = reader.memory();
   parts.placed = reader.placed();
   return std::unique_ptr<Model>(std::make_unique<Decoder>(std::move(parts)));

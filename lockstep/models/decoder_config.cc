@@ -65,6 +65,8 @@ void read_sparse_layers(ConfigReader& reader, DecoderConfig& config) {
 }
 
 planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double num_attention_params) {
+  std::vector<planning::ModelShape::Ffn> draft_layers;
+  if (config.num_mtp_layers > 0) draft_layers.push_back(config.mtp_ffn);
   return {.hidden = config.hidden,
           .vocab = config.vocab,
           .num_heads = num_heads,
@@ -76,7 +78,9 @@ planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double
           .shared_inter = config.moe.shared_width,
           .attention_params = num_attention_params,
           .bytes_per_weight = bytes_per_weight(config.quantization),
-          .quant_block = block_width(config.quantization)};
+          .quant_block = block_width(config.quantization),
+          .draft_layers = std::move(draft_layers),
+          .no_drafts_because = config.no_drafts_because};
 }
 
 }  // namespace lockstep::models

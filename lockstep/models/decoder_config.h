@@ -18,7 +18,9 @@ struct DecoderConfig {
   enum class Head : uint8_t { kOwn, kTiedToEmbedding } head = Head::kOwn;
   std::vector<planning::ModelShape::Ffn> layers;
   MoeConfig moe;           // num_experts 0: all layers are dense
-  int num_mtp_layers = 0;  // layers num_layers … in the file: recognised, not run
+  int num_mtp_layers = 0;  // layers num_layers … in the file, of which the first can draft
+  planning::ModelShape::Ffn mtp_ffn = planning::ModelShape::Ffn::kExperts;
+  std::string no_drafts_because = {};  // see ModelShape
   QuantConfig quantization;
 };
 

@@ -39,7 +39,8 @@ class GqaDescription final : public ModelDescription {
     const int64_t values =
         heads_of(config_.attention, shards.attention).kv.size() * config_.attention.head_dim;
     std::vector<CacheNeed> needs;
-    for (int layer = 0; layer < config_.decoder.num_layers; ++layer) {
+    const int num_layers = config_.decoder.num_layers + (shards.drafting == planning::Drafting::kMtp ? 1 : 0);
+    for (int layer = 0; layer < num_layers; ++layer) {
       needs.push_back({.layer = layer, .what = "keys", .values_per_token = values});
       needs.push_back({.layer = layer, .what = "values", .values_per_token = values});
     }
@@ -52,7 +53,7 @@ class GqaDescription final : public ModelDescription {
         config_.decoder, source, shards, [&](WeightReader& reader, const std::string& prefix, int layer) {
           const auto at = static_cast<size_t>(layer);
           GqaConfig attention = config_.attention;
-          if (!config_.windows.empty()) attention.window = config_.windows[at];
+          if (at < config_.windows.size()) attention.window = config_.windows[at];
           return make_gqa_mixer(attention, rope, 2 * at,
                                 read_gqa_weights(reader, prefix + "self_attn.", attention, shards.attention));
         });

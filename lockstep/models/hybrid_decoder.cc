@@ -120,6 +120,8 @@ HybridDecoderConfig read_hybrid_decoder(ConfigReader& reader, std::string_view f
                                        .output_gate = DecoderDefaults::OutputGate::kRead})};
   DecoderConfig& decoder = config.decoder;
   decoder.norm_form = NormForm::kLessOne;
+  decoder.no_drafts_because =
+      "its sequences keep a recurrent state, which cannot be taken back when drafts are rejected";
   config.attention = read_gated_attention(reader, decoder);
   // Of M-RoPE's three positions text has one: it is the plain rotation of a part of the head.
   config.rope = read_partial_rope(reader, config.attention.head_dim, 0.25);

@@ -69,8 +69,10 @@ MlaConfig read_mla(ConfigReader& reader, int hidden, const RopeConfig& rope) {
 void read_expert_layers(ConfigReader& reader, DecoderConfig& decoder) {
   const auto first = reader.integer_or("first_k_dense_replace", 0, 0, decoder.num_layers);
   const auto every = reader.integer_or("moe_layer_freq", 1, 1, 1 << 12);
-  for (int64_t layer = first; layer < decoder.num_layers; ++layer)
-    if (layer % every == 0) decoder.layers[static_cast<size_t>(layer)] = planning::ModelShape::Ffn::kExperts;
+  const auto has_experts = [&](int64_t layer) { return layer >= first && layer % every == 0; };
+  for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
+    if (has_experts(layer)) decoder.layers[static_cast<size_t>(layer)] = planning::ModelShape::Ffn::kExperts;
+  if (!has_experts(decoder.num_layers)) decoder.mtp_ffn = planning::ModelShape::Ffn::kDense;
 }
 
 class MlaDescription final : public ModelDescription {
@@ -94,9 +96,11 @@ class MlaDescription final : public ModelDescription {
                         1.0 * mla.hidden * mla.num_heads * mla.value);
   }
 
-  std::vector<CacheNeed> cache_needs(const Shards& /*every rank keeps the whole latent*/) const override {
+  // Every rank keeps the whole latent, whichever heads it has.
+  std::vector<CacheNeed> cache_needs(const Shards& shards) const override {
     std::vector<CacheNeed> needs;
-    for (int layer = 0; layer < config_.decoder.num_layers; ++layer)
+    const int num_layers = config_.decoder.num_layers + (shards.drafting == planning::Drafting::kMtp ? 1 : 0);
+    for (int layer = 0; layer < num_layers; ++layer)
       needs.push_back({.layer = layer, .what = "latent", .values_per_token = config_.mla.cache_width()});
     return needs;
   }

@@ -24,6 +24,10 @@ std::vector<kernels::PagedSequence> sequences_within(std::span<const kernels::Pa
   return within;
 }
 
+TensorView Model::draft(const Batch& batch, const ForwardContext& /*context*/) const {
+  throw Fatal(fmt::format("step {} drafts with a model that has nothing to draft with", batch.plan.step));
+}
+
 ParameterCounts count_parameters(const planning::ModelShape& shape, int num_vocabulary_matrices) {
   const double hidden = shape.hidden, an_expert = 3 * hidden * shape.expert_inter;
   const double beside = 3 * hidden * shape.shared_inter + hidden * shape.num_experts;  // shared, router

@@ -34,7 +34,8 @@ struct Shards {
   Shard head;             // rows of the LM head
   // Where they are put; in the host's memory they stay where the file is mapped.
   const Memory* memory = &host_memory();
-  Shard embedding = {};  // rows of the embedding
+  Shard embedding = {};                                    // rows of the embedding
+  planning::Drafting drafting = planning::Drafting::kOff;  // whether what drafts is loaded too
 };
 
 struct SamplingDefaults {
@@ -66,6 +67,8 @@ struct Batch {
   // One a CacheNeed, in that order: [pages * page_size, values per token], or [slots, values per sequence]
   // f32.
   std::span<const TensorView> caches = {};
+  // Of a draft, one a row of the replica: the row that it follows among those that the forward before kept.
+  std::span<const int32_t> kept_rows = {};
 };
 
 // The rows given of x, or all where nothing is said; and of sequences the rows that lie among them, counted
@@ -78,6 +81,9 @@ struct ForwardContext {
   collectives::Boundary& boundary;
   kernels::Kernels& kernels;
   Workspace& workspace;
+  // [rows of a replica at most, hidden] f32: what a forward keeps of its rows for drafts; empty: nothing
+  // drafts.
+  TensorView kept = {};
 };
 
 class Model {
@@ -85,6 +91,9 @@ class Model {
   virtual ~Model() = default;
   // Whole logits of the wanted rows at home here: [wanted rows, vocab] f32, good until the next forward.
   virtual TensorView forward(const Batch& batch, const ForwardContext& context) const = 0;
+  // The same of what drafts: row i holds the token that followed the row kept_rows[i]. Only of a model that
+  // was loaded with it, across the plan of drafts.
+  virtual TensorView draft(const Batch& batch, const ForwardContext& context) const;
 };
 
 // Weights of a model, norms and what drafts with it left out.

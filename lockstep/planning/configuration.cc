@@ -4,14 +4,13 @@
 #include <array>
 #include <tuple>
 
-#include "lockstep/base/hash.h"
 #include "lockstep/planning/divisors.h"
-#include "lockstep/planning/verifier.h"
 
 namespace lockstep::planning {
 namespace {
 
 constexpr int kDefaultMaxRunning = 64, kDefaultChunk = 512, kMaxRanks = 1024;
+constexpr int kDefaultDrafts = 3, kMaxDrafts = 16;
 
 std::optional<ExchangeBackend> backend_named(std::string_view name) {
   for (const ExchangeBackend backend : kExchangeBackends)
@@ -105,6 +104,67 @@ std::vector<Clash> out_of_range(const ParallelFlags& flags) {
                          fmt::format("{} {} is not supported: this engine runs with {} 1 only", bound.flag,
                                      *bound.value, bound.flag),
                          fmt::format(" {} 1", bound.flag)});
+  return clashes;
+}
+
+// Drafts of a request and step; 0 where nothing drafts.
+int num_drafts(const ParallelFlags& flags) {
+  if (!flags.speculative_algorithm) return 0;
+  if (flags.speculative_num_steps) return *flags.speculative_num_steps;
+  return flags.speculative_num_draft_tokens ? std::max(*flags.speculative_num_draft_tokens, 0) - 1
+                                            : kDefaultDrafts;
+}
+
+std::vector<Clash> draft_clashes(const ParallelFlags& flags, const ModelShape& model) {
+  std::vector<Clash> clashes;
+  const auto& algorithm = flags.speculative_algorithm;
+  const auto clash = [&](const char* flag, std::string says) { clashes.push_back({flag, std::move(says)}); };
+  struct Given {
+    const char* flag;
+    std::optional<int> value;
+  };
+  for (const Given& given : {Given{"--speculative-num-steps", flags.speculative_num_steps},
+                             Given{"--speculative-num-draft-tokens", flags.speculative_num_draft_tokens},
+                             Given{"--speculative-eagle-topk", flags.speculative_eagle_topk}})
+    if (given.value && !algorithm)
+      clash(given.flag,
+            fmt::format("{} {} says how to draft, and nothing drafts without --speculative-algorithm NEXTN",
+                        given.flag, *given.value));
+  if (!algorithm) return clashes;
+  const std::string given = fmt::format("--speculative-algorithm {}", *algorithm);
+  const bool is_known = *algorithm == "NEXTN" || *algorithm == "EAGLE";
+  const bool can_draft = model.no_drafts_because.empty() && !model.draft_layers.empty();
+  if (!is_known)
+    clash("--speculative-algorithm",
+          given + " is not known; NEXTN and its other name EAGLE draft with the checkpoint's own MTP module");
+  if (is_known && !can_draft)
+    clash("--speculative-algorithm",
+          fmt::format("{} but {}: leave it out", given,
+                      model.no_drafts_because.empty()
+                          ? "the model has no MTP module (config.json: num_nextn_predict_layers)"
+                          : model.no_drafts_because));
+  const int drafts = num_drafts(flags), rows = flags.speculative_num_draft_tokens.value_or(drafts + 1);
+  if (drafts < 1 || drafts > kMaxDrafts)
+    flags.speculative_num_steps
+        ? clash("--speculative-num-steps",
+                fmt::format("--speculative-num-steps {} is not between 1 and {}", drafts, kMaxDrafts))
+        : clash("--speculative-num-draft-tokens",
+                fmt::format("--speculative-num-draft-tokens {} is not between 2 and {}: a step verifies the "
+                            "drafts and one row more",
+                            rows, kMaxDrafts + 1));
+  else if (rows != drafts + 1)
+    clash(
+        "--speculative-num-draft-tokens",
+        fmt::format("--speculative-num-draft-tokens {} and --speculative-num-steps {} contradict each other: "
+                    "one draft a step is verified, and one row more",
+                    rows, drafts));
+  if (flags.speculative_eagle_topk.value_or(1) != 1)
+    clash("--speculative-eagle-topk",
+          fmt::format("--speculative-eagle-topk {} is not supported: drafts are a chain, not a tree",
+                      *flags.speculative_eagle_topk));
+  if (is_known && can_draft && !clashes.empty())
+    clashes.front().instead =
+        fmt::format(" {} --speculative-num-steps {}", given, std::clamp(drafts, 1, kMaxDrafts));
   return clashes;
 }
 
@@ -387,13 +447,16 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   solved.chunked_prefill_size = flags.chunked_prefill_size.value_or(kDefaultChunk);
   const int replicas = choice.dp_attention ? choice.dp : 1;
   const int quantum = choice.attention_tp();
+  solved.num_drafts = num_drafts(flags);
+  solved.stages.drafting = solved.num_drafts > 0 ? Drafting::kMtp : Drafting::kOff;
   Capacity& capacity = solved.capacity;
   capacity.max_requests = (solved.max_running_requests + replicas - 1) / replicas;
-  capacity.max_decode_rows = round_up(capacity.max_requests, quantum);
-  capacity.max_rows = round_up(capacity.max_requests + solved.chunked_prefill_size, quantum);
+  const int decode_rows = capacity.max_requests * (1 + solved.num_drafts);
+  capacity.max_decode_rows = round_up(decode_rows, quantum);
+  capacity.max_rows = round_up(decode_rows + solved.chunked_prefill_size, quantum);
   // One row a rank: where a step is that small, latency is all that is paid.
   capacity.max_small_decode_rows = capacity.max_decode_rows > quantum ? quantum : 0;
-  capacity.max_logit_rows = capacity.max_requests + std::min(solved.chunked_prefill_size, 128);
+  capacity.max_logit_rows = decode_rows + std::min(solved.chunked_prefill_size, 128);
 
   SettingsTable table;
   table.given_or_default("--tp-size", flags.tp_size.has_value(), choice.ranks, "one rank");
@@ -423,6 +486,15 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   table.given_or_default("--enable-dp-lm-head", flags.enable_dp_lm_head, choice.dp_head,
                          "the vocabulary is split over all ranks",
                          replicas > 1 ? "" : "no effect with --dp-size 1: a replica has all ranks");
+  table.given_or_default("--speculative-algorithm", flags.speculative_algorithm.has_value(),
+                         flags.speculative_algorithm.value_or("none"), "nothing drafts");
+  if (solved.num_drafts > 0) {
+    table.given_or_default("--speculative-num-steps", flags.speculative_num_steps.has_value(),
+                           solved.num_drafts,
+                           flags.speculative_num_draft_tokens ? "one less than --speculative-num-draft-tokens"
+                                                              : "drafts of a request and step");
+    table.derived("rows that verify drafts", solved.num_drafts + 1, "a request and step");
+  }
   table.given_or_default("--max-running-requests", flags.max_running_requests.has_value(),
                          solved.max_running_requests, "of the whole engine");
   table.given_or_default("--chunked-prefill-size", flags.chunked_prefill_size.has_value(),
@@ -439,10 +511,12 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   table.derived("running requests a replica", capacity.max_requests,
                 fmt::format("{} over {} replicas, rounded up", solved.max_running_requests, replicas));
   table.derived("rows a replica and step", capacity.max_rows,
-                fmt::format("{} decode rows + {} prompt rows, rounded up to {}", capacity.max_requests,
+                fmt::format("{} decode rows + {} prompt rows, rounded up to {}", decode_rows,
                             solved.chunked_prefill_size, quantum));
   table.derived("logit rows a replica and step", capacity.max_logit_rows,
-                "one a running request and up to 128 of scored prompts");
+                solved.num_drafts > 0 ? fmt::format("{} a running request and up to 128 of scored prompts",
+                                                    1 + solved.num_drafts)
+                                      : "one a running request and up to 128 of scored prompts");
   add_quant_blocks(table, solved, model, choice);
   solved.settings = table.take();
   return solved;
@@ -456,7 +530,8 @@ constexpr std::string_view name_of(Setting::Source source) {
 }  // namespace
 
 bool works(const ParallelFlags& flags, const ModelShape& model) {
-  return out_of_range(flags).empty() && clashes_of(choice_of(flags), model).empty();
+  return out_of_range(flags).empty() && draft_clashes(flags, model).empty() &&
+         clashes_of(choice_of(flags), model).empty();
 }
 
 Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine) {
@@ -467,90 +542,9 @@ Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model,
   // The choice stands for what was typed only where every width of the grid is one that could be.
   if (in_range)
     for (Clash& clash : clashes_of(choice, model)) clashes.push_back(std::move(clash));
+  for (Clash& clash : draft_clashes(flags, model)) clashes.push_back(std::move(clash));
   if (!clashes.empty()) return clash_error(clashes, choice, model, machine);
   return configuration_of(flags, choice, model);
-}
-
-namespace {
-
-Error fault_of(Regime regime, const Plan& plan, const Violation& violation) {
-  // Layers that repeat others were left out, so an edge may have been named for a neighbour: its step knows.
-  Violation here = violation;
-  for (const Edge& edge : plan.edges)
-    for (const Step& step : edge.steps)
-      if (step.id == violation.step) here.edge = to_text(edge.from) + " -> " + to_text(edge.to);
-  return {ErrorCode::kInternal,
-          fmt::format("the {} plan fails its proof at {}", name_of(regime), to_text(here)), ""};
-}
-
-Status prove_one(Regime regime, const Plan& plan, const Plans& plans, const Capacity& capacity) {
-  if (const auto found = check_structure(plan, plans.chain, plans.grid); !found.empty())
-    return fault_of(regime, plan, found[0]);
-  const ShortenedPlan shortened = without_repeats(plan, plans.chain, plans.grid);
-  for (const StepPlan& step_plan : probing_step_plans(step_shape(plans.grid, capacity)))
-    if (const auto found = verify(shortened.plan, shortened.chain, plans.grid, step_plan); !found.empty())
-      return fault_of(regime, plan, found[0]);
-  return Done{};
-}
-
-}  // namespace
-
-Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine,
-                         Proofs proofs) {
-  auto grid = RankGrid::make(configuration.grid);
-  if (!grid) return grid.error();
-  // A decode step wants the logits of all its rows, a prefill step of one row a request at most.
-  const Capacity& capacity = configuration.capacity;
-  Load load{.hidden = model.hidden, .top_k = std::max(1, model.top_k), .vocab = model.vocab};
-  Plans plans{*grid, transformer_stages(model, *grid, configuration.stages), load, load, {}, {}, load, {}};
-  plans.decode_small_load.rows_per_replica = std::max(1, capacity.max_small_decode_rows);
-  plans.decode_load.rows_per_replica = capacity.max_decode_rows;
-  plans.prefill_load.rows_per_replica = capacity.max_rows;
-  plans.prefill_load.logit_rows_per_replica = capacity.max_requests;
-  const auto make = [&](Regime regime, Plan& plan) -> Status {
-    PlannerOptions options{.skip_passes = configuration.skip_passes};
-    if (proofs == Proofs::kAfterEveryPass)
-      options.after_pass = [&](std::string_view pass, const Plan& made) -> Status {
-        Status proof = prove_one(regime, made, plans, capacity);
-        if (proof) return proof;
-        return Error{ErrorCode::kInternal, fmt::format("after {}: {}", pass, proof.error().message), ""};
-      };
-    auto made = make_plan(plans.chain, {plans.grid, machine, plans.load_of(regime)}, options);
-    if (!made) return made.error();
-    plan = *std::move(made);
-    return Done{};
-  };
-  if (auto status = make(Regime::kDecode, plans.decode); !status) return status.error();
-  if (auto status = make(Regime::kPrefill, plans.prefill); !status) return status.error();
-  // Where one row a rank is all that ever decodes, its plan is the one for decode.
-  plans.decode_small = plans.decode;
-  if (capacity.max_small_decode_rows > 0)
-    if (auto status = make(Regime::kDecodeSmall, plans.decode_small); !status) return status.error();
-  return plans;
-}
-
-uint64_t hash_of(const Plans& plans) {
-  const GridShape& grid = plans.grid.shape();
-  Hasher hasher;
-  for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp, grid.moe_dp,
-                          grid.head_tp, grid.embedding_tp, grid.attn_cp})
-    hasher.add(static_cast<uint64_t>(width));
-  for (const Regime regime : kRegimes) hasher.add(hash_of(plans.of(regime)));
-  return hasher.value();
-}
-
-Status prove(const Plans& plans, const Capacity& capacity) {
-  for (const Regime regime : kRegimes) {
-    const Plan& plan = plans.of(regime);
-    bool is_proven = false;
-    for (const Regime earlier : kRegimes) {
-      if (earlier == regime) break;
-      is_proven = is_proven || plans.of(earlier) == plan;
-    }
-    if (is_proven) continue;
-    if (auto status = prove_one(regime, plan, plans, capacity); !status) return status;
-  }
-  return Done{};
 }
 
 std::string to_text(const std::vector<Setting>& settings) {

@@ -2,6 +2,7 @@
 // From the flags that a user typed to a configuration that every room can trust, before a weight is read.
 // Contradictions are errors that print the clashing settings and the nearest settings that work; derived
 // values carry their reason; nothing is silently overwritten.
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,15 @@ struct ParallelFlags {
   std::optional<int> embedding_tp_size;        // --embedding-tp-size: the same of the embedding
   std::optional<std::string> shared_experts;   // --shared-experts: split | whole
   std::optional<std::string> moe_a2a_backend;  // --moe-a2a-backend: none, or one that exchanges
-  std::optional<int> attn_cp_size;          // --attn-cp-size: C, ranks of a replica that share out its rows
-  std::optional<int> pp_size;               // known, and refused above 1
-  std::optional<int> max_running_requests;  // of the whole engine
-  std::optional<int> chunked_prefill_size;  // prompt rows of one replica and step
-  std::vector<std::string> skip_passes;     // --disable-pass
+  std::optional<int> attn_cp_size;  // --attn-cp-size: C, ranks of a replica that share out its rows
+  std::optional<int> pp_size;       // known, and refused above 1
+  std::optional<std::string> speculative_algorithm;  // --speculative-algorithm: NEXTN | EAGLE
+  std::optional<int> speculative_num_steps;          // drafts of a request and step
+  std::optional<int> speculative_num_draft_tokens;   // rows that verify them: one more
+  std::optional<int> speculative_eagle_topk;         // known, and refused above 1
+  std::optional<int> max_running_requests;           // of the whole engine
+  std::optional<int> chunked_prefill_size;           // prompt rows of one replica and step
+  std::vector<std::string> skip_passes;              // --disable-pass
 };
 
 // One resolved value: what, how much, and who said so.
@@ -47,6 +52,7 @@ struct Configuration {
   Capacity capacity;
   int max_running_requests = 0;  // of the whole engine
   int chunked_prefill_size = 0;  // of one replica and step
+  int num_drafts = 0;            // of a request and step; 0: nothing drafts
   std::vector<std::string> skip_passes;
   std::vector<Setting> settings;  // all of the above, for people
 };
@@ -68,6 +74,8 @@ struct Plans {
   // Made for one row a rank, where latency is all.
   Load decode_small_load = {};
   Plan decode_small = {};
+  // Of the module that drafts, by the same grid; none where nothing drafts.
+  std::shared_ptr<const Plans> draft = {};
   const Plan& of(Regime regime) const {
     if (regime == Regime::kDecodeSmall) return decode_small;
     return regime == Regime::kDecode ? decode : prefill;

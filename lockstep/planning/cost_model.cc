@@ -161,10 +161,9 @@ double total_us(const Plan& plan, std::span<const Stage> chain, const RankGrid& 
   for (size_t at = 0; at < chain.size(); ++at) {
     const Edge* in = at > 0 ? &plan.edges[at - 1] : nullptr;
     const Edge* out = at < plan.edges.size() ? &plan.edges[at] : nullptr;
-    const bool selected = chain[at].kind == StageKind::kHead || chain[at].kind == StageKind::kSampler;
     const Signature* runs = signature_of(chain[at], in ? &in->needed : nullptr, out ? &out->given : nullptr);
     LOCKSTEP_CHECK(runs != nullptr, "stage {} of {} has no such signature", at, chain.size());
-    us += estimate(*runs, grid, machine, selected ? after_select(load) : load).us;
+    us += estimate(*runs, grid, machine, sees_wanted_rows(chain[at].kind) ? after_select(load) : load).us;
   }
   return us;
 }

@@ -20,6 +20,10 @@ std::vector<Layers> layer_orders() {
           {kExperts, kDense, kExperts}};
 }
 
+// A tap changes what follows the last layer, and a draft has one layer: where all layers are of a kind, both
+// are seen beside each kind.
+bool drafts(const Layers& layers) { return std::equal(layers.begin() + 1, layers.end(), layers.begin()); }
+
 ModelShape model_of(const Layers& layers) {
   return {.hidden = 64,
           .vocab = 256,
@@ -30,7 +34,8 @@ ModelShape model_of(const Layers& layers) {
           .top_k = 3,
           .expert_inter = 32,
           .shared_inter = 32,
-          .attention_params = 20000};
+          .attention_params = 20000,
+          .draft_layers = {layers.back()}};
 }
 
 ParallelFlags base_flags(int ranks, int dp, int ep, int moe_dp, int dense) {
@@ -45,16 +50,15 @@ ParallelFlags base_flags(int ranks, int dp, int ep, int moe_dp, int dense) {
 }
 
 // Every replica as full as admission lets it be.
-StepPlan fullest(const StepShape& shape) {
+StepPlan fullest(const StepShape& shape, Forward forward) {
   std::vector<ReplicaCounts> counts(static_cast<size_t>(shape.num_replicas));
   for (ReplicaCounts& replica : counts) {
-    replica = {.num_requests = shape.capacity.max_requests,
-               .num_target_rows = shape.capacity.max_rows,
-               .logit_rows = {}};
+    replica.num_requests = shape.capacity.max_requests;
+    num_rows(replica, forward) = shape.capacity.max_rows;
     const int32_t wanted = std::min(shape.capacity.max_logit_rows, shape.capacity.max_rows);
     for (int32_t row = 0; row < wanted; ++row) replica.logit_rows.push_back(row);
   }
-  return make_step_plan(0, shape, std::move(counts));
+  return make_step_plan(0, shape, std::move(counts), forward);
 }
 
 std::string prove_plan(const Plans& plans, Regime regime, const std::vector<StepPlan>& step_plans,
@@ -71,6 +75,20 @@ std::string prove_plan(const Plans& plans, Regime regime, const std::vector<Step
   return "";
 }
 
+// All regimes of one chain; empty where nothing was found.
+std::string prove_plans(const Plans& plans, const Capacity& capacity, Forward forward, int& num_proofs) {
+  const StepShape shape = step_shape(plans.grid, capacity);
+  std::vector<StepPlan> step_plans = probing_step_plans(shape, forward);
+  step_plans.push_back(fullest(shape, forward));
+  for (const Regime regime : kRegimes) {
+    const bool is_known = regime != kRegimes[0] && plans.of(regime) == plans.of(kRegimes[0]);
+    if (is_known) continue;
+    const std::string failure = prove_plan(plans, regime, step_plans, num_proofs);
+    if (!failure.empty()) return failure;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string to_text(const LatticeCase& one) {
@@ -80,11 +98,12 @@ std::string to_text(const LatticeCase& one) {
   return fmt::format(
       "--tp-size {} --dp-size {} --attn-cp-size {} --ep-size {} --moe-dp-size {} --moe-dense-tp-size {} "
       "--moe-a2a-backend {} "
-      "--embedding-tp-size {} --lm-head-tp-size {} --shared-experts {}{}, layers {}",
+      "--embedding-tp-size {} --lm-head-tp-size {} --shared-experts {}{}{}, layers {}",
       f.tp_size.value_or(1), f.dp_size.value_or(1), f.attn_cp_size.value_or(1), f.ep_size.value_or(1),
       f.moe_dp_size.value_or(1), f.moe_dense_tp_size.value_or(0), f.moe_a2a_backend.value_or("none"),
       f.embedding_tp_size.value_or(1), f.lm_head_tp_size.value_or(0), f.shared_experts.value_or("split"),
-      f.enable_dp_lm_head ? " --enable-dp-lm-head" : "", layers);
+      f.enable_dp_lm_head ? " --enable-dp-lm-head" : "",
+      f.speculative_algorithm ? " --speculative-algorithm " + *f.speculative_algorithm : "", layers);
 }
 
 std::vector<LatticeCase> small_worlds(int most) {
@@ -101,6 +120,10 @@ std::vector<LatticeCase> small_worlds(int most) {
           one.flags.enable_dp_lm_head = head == Head::kReplica;
           one.flags.enable_dp_attention |= head == Head::kReplica;
           if (head == Head::kOwnWidth) one.flags.lm_head_tp_size = widths[turn++ % widths.size()];
+          cases.push_back(one);
+          if (!drafts(base.layers)) continue;
+          one.flags.speculative_algorithm = "NEXTN";
+          one.flags.speculative_num_steps = 1;
           cases.push_back(std::move(one));
         }
   };
@@ -147,6 +170,7 @@ std::vector<LatticeCase> sampled_worlds(uint64_t seed, int num, int most) {
     const auto head = static_cast<Head>(draw(3));
     one.flags.enable_dp_lm_head = head == Head::kReplica && *one.flags.dp_size > 1;
     if (head == Head::kOwnWidth) one.flags.lm_head_tp_size = width();
+    if (draw(2) == 0) one.flags.speculative_algorithm = "NEXTN";
     if (works(one.flags, model_of(one.layers))) cases.push_back(std::move(one));
   }
   return cases;
@@ -158,18 +182,13 @@ CaseResult prove_case(const LatticeCase& one, const Machine& machine) {
   const auto solved = solve(one.flags, model, machine);
   const auto plans = solved ? make_plans(*solved, model, machine) : Result<Plans>(solved.error());
   if (!plans) return {.failure = to_text(one) + ": " + plans.error().message};
-  const StepShape shape = step_shape(plans->grid, solved->capacity);
-  std::vector<StepPlan> step_plans = probing_step_plans(shape);
-  step_plans.push_back(fullest(shape));
   CaseResult result;
-  for (const Regime regime : kRegimes) {
-    const bool is_known = regime != kRegimes[0] && plans->of(regime) == plans->of(kRegimes[0]);
-    if (is_known) continue;
-    result.failure = prove_plan(*plans, regime, step_plans, result.num_proofs);
-    if (result.failure.empty()) continue;
-    result.failure = to_text(one) + ": " + result.failure;
-    break;
+  result.failure = prove_plans(*plans, solved->capacity, Forward::kTarget, result.num_proofs);
+  if (plans->draft && result.failure.empty()) {
+    result.failure = prove_plans(*plans->draft, solved->capacity, Forward::kDraft, result.num_proofs);
+    if (!result.failure.empty()) result.failure = "of the drafts " + result.failure;
   }
+  if (!result.failure.empty()) result.failure = to_text(one) + ": " + result.failure;
   return result;
 }
 

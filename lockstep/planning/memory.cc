@@ -21,9 +21,12 @@ WeightPlace place(const RankGrid& grid, std::string what, AxisSet over, double w
 RankMemory memory_of(const ModelShape& model, const RankGrid& grid, const StageOptions& options,
                      const Capacity& capacity) {
   const double weight = model.bytes_per_weight;
-  const auto num_layers = static_cast<double>(model.layers.size());
+  std::vector<ModelShape::Ffn> layers = model.layers;
+  const bool drafts = options.drafting == Drafting::kMtp;
+  if (drafts) layers.insert(layers.end(), model.draft_layers.begin(), model.draft_layers.end());
+  const auto num_layers = static_cast<double>(layers.size());
   const auto num_dense =
-      static_cast<double>(std::count(model.layers.begin(), model.layers.end(), ModelShape::Ffn::kDense));
+      static_cast<double>(std::count(layers.begin(), layers.end(), ModelShape::Ffn::kDense));
   const double num_sparse = num_layers - num_dense;
   const double vocabulary = 1.0 * model.vocab * model.hidden * std::max(2.0, weight);
   RankMemory memory;
@@ -46,8 +49,12 @@ RankMemory memory_of(const ModelShape& model, const RankGrid& grid, const StageO
       options.shared == SharedExpert::kSplit ? experts_owe(grid, options.exchange) : AxisSet();
   add(place(grid, "shared experts", shared, num_sparse * 3.0 * model.hidden * model.shared_inter * weight));
   add(place(grid, "routers", AxisSet(), num_sparse * model.num_experts * model.hidden * 2.0));
+  if (drafts) add(place(grid, "drafts' projection", AxisSet(), 2.0 * model.hidden * model.hidden * weight));
   add(place(grid, "LM head", head_axes(grid, options.head), vocabulary));
-  memory.cache_bytes_per_token = model.cache_values_per_token * model.cache_bytes_per_value /
+  // The module that drafts caches as a layer of the model does.
+  const double cached_layers =
+      model.layers.empty() ? 1 : num_layers / static_cast<double>(model.layers.size());
+  memory.cache_bytes_per_token = cached_layers * model.cache_values_per_token * model.cache_bytes_per_value /
                                  std::min(grid.size(grid.attention_heads()), std::max(1, model.cache_split));
   // Hidden and residual, before and after a step, of all rows that some stage may hold; and the logits.
   const double rows = 1.0 * capacity.max_rows * grid.num_replicas();

@@ -28,7 +28,8 @@ constexpr KindName kKinds[] = {{StepKind::kAllReduce, "all_reduce"},
                                {StepKind::kFusedScatterAddNormGather, "fused_scatter_add_norm_gather"},
                                {StepKind::kFusedCombineAdd, "fused_combine_add"}};
 constexpr StageKind kStages[] = {StageKind::kEmbedding, StageKind::kAttention, StageKind::kDense,
-                                 StageKind::kExperts,   StageKind::kHead,      StageKind::kSampler};
+                                 StageKind::kExperts,   StageKind::kTap,       StageKind::kJoin,
+                                 StageKind::kHead,      StageKind::kSampler};
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
   std::vector<std::string_view> parts;

@@ -120,10 +120,18 @@ std::string layers_text(const std::vector<ModelShape::Ffn>& layers) {
   return text;
 }
 
+std::vector<ModelShape::Ffn> layers_of(std::string_view text) {
+  std::vector<ModelShape::Ffn> layers;
+  for (const char layer : text)
+    layers.push_back(layer == 'd' ? ModelShape::Ffn::kDense : ModelShape::Ffn::kExperts);
+  return layers;
+}
+
 // What a file's configuration comes to.
 struct Described {
   RankGrid grid;
   std::vector<Stage> chain;
+  std::optional<std::vector<Stage>> draft;  // its chain, where the configuration drafts
   Capacity capacity;
   TraceSizes sizes;
 };
@@ -153,19 +161,22 @@ Result<Described> read_configuration(const Json& file, const PlanFileLimits& lim
       .exchange = all.one_of("exchange", kExchangeBackends),
       .head = all.one_of("head", {HeadSplit::kAllRanks, HeadSplit::kAttentionTp, HeadSplit::kOwnWidth}),
       .shared = all.one_of("shared_experts",
-                           {SharedExpert::kSplit, SharedExpert::kAtHome, SharedExpert::kEveryRank})};
+                           {SharedExpert::kSplit, SharedExpert::kAtHome, SharedExpert::kEveryRank}),
+      .drafting = all.one_of("drafting", {Drafting::kOff, Drafting::kMtp})};
   ModelShape model{.hidden = static_cast<int>(model_fields.integer("hidden", 1, 1 << 20)),
                    .vocab = static_cast<int>(model_fields.integer("vocab", 1, 1 << 26)),
                    .top_k = static_cast<int>(model_fields.integer("top_k", 0, 1 << 12))};
-  for (const char layer : model_fields.text("layers"))
-    model.layers.push_back(layer == 'd' ? ModelShape::Ffn::kDense : ModelShape::Ffn::kExperts);
+  model.layers = layers_of(model_fields.text("layers"));
+  model.draft_layers = layers_of(model_fields.text("draft_layers"));
   const auto bytes = static_cast<int>(model_fields.integer("bytes_per_value", 1, 8));
   for (const Fields* fields : {&all, &grid_fields, &capacity_fields, &model_fields})
     if (auto status = fields->status(); !status) return status.error();
   auto grid = RankGrid::make(shape);
   if (!grid) return invalid_argument("grid", "\"grid\": {}", grid.error().message);
   auto chain = transformer_stages(model, *grid, options);
-  return Described{*std::move(grid), std::move(chain), capacity,
+  std::optional<std::vector<Stage>> draft;
+  if (options.drafting == Drafting::kMtp) draft = draft_stages(model, *grid, options);
+  return Described{*std::move(grid), std::move(chain), std::move(draft), capacity,
                    TraceSizes{model.hidden, model.vocab, std::max(1, model.top_k), bytes}};
 }
 
@@ -288,6 +299,7 @@ Json configuration_json(const Configuration& configuration, const ModelShape& mo
           {"exchange", name_of(configuration.stages.exchange)},
           {"head", name_of(configuration.stages.head)},
           {"shared_experts", name_of(configuration.stages.shared)},
+          {"drafting", name_of(configuration.stages.drafting)},
           {"capacity",
            {{"max_requests", capacity.max_requests},
             {"max_rows", capacity.max_rows},
@@ -296,6 +308,7 @@ Json configuration_json(const Configuration& configuration, const ModelShape& mo
             {"max_logit_rows", capacity.max_logit_rows}}},
           {"model",
            {{"layers", layers_text(model.layers)},
+            {"draft_layers", layers_text(model.draft_layers)},
             {"hidden", model.hidden},
             {"vocab", model.vocab},
             {"top_k", model.top_k},
@@ -313,6 +326,7 @@ Json to_json(const StepPlan& step_plan) {
           {"regime", name_of(step_plan.regime)},
           {"protocol", step_plan.protocol == Protocol::kNormal ? "normal" : "low_latency"},
           {"bucket", step_plan.bucket},
+          {"forward", name_of(step_plan.forward)},
           {"counts", std::move(counts)},
           {"padded_rows", step_plan.padded_rows},
           {"rows_per_home", step_plan.rows_per_home},
@@ -330,6 +344,7 @@ Result<StepPlan> step_plan_from_json(const Json& json) {
   const std::string protocol = fields.text("protocol");
   plan.protocol = protocol == "normal" ? Protocol::kNormal : Protocol::kLowLatency;
   plan.bucket = fields.count("bucket");
+  plan.forward = fields.one_of("forward", {Forward::kTarget, Forward::kDraft});
   plan.padded_rows = fields.numbers("padded_rows");
   plan.rows_per_home = fields.numbers("rows_per_home");
   plan.logit_rows_per_home = fields.numbers("logit_rows_per_home");
@@ -386,30 +401,52 @@ void add_trace(Json& file, const Plans& plans, const StepPlan& step_plan, const 
   file["trace"] = to_json(trace_of(plans.of(step_plan.regime), plans.grid, step_plan, sizes));
 }
 
+namespace {
+
+// Reads one plan a regime and proves them; `prefix` names them in the report.
+Result<std::vector<Plan>> check_plans(const Json& file, const Described& described,
+                                      const std::vector<Stage>& chain, Forward forward,
+                                      const std::string& prefix, PlanFileReport& report, Report& add) {
+  std::vector<Plan> plans;
+  for (const Regime regime : kRegimes) {
+    auto plan = read_plan(file, regime, described.grid);
+    if (!plan) return plan.error();
+    report.num_edges += static_cast<int>(plan->edges.size());
+    const std::string name = prefix + std::string(name_of(regime));
+    if (auto found = check_structure(*plan, chain, described.grid); !found.empty()) {
+      add.add(name, found);
+    } else {
+      const ShortenedPlan shortened = without_repeats(*plan, chain, described.grid);
+      const StepShape shape = step_shape(described.grid, described.capacity);
+      for (const StepPlan& step_plan : probing_step_plans(shape, forward)) {
+        add.add(name, verify(shortened.plan, shortened.chain, described.grid, step_plan));
+        ++report.num_proofs;
+      }
+    }
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
+}
+
+}  // namespace
+
 Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& limits) {
   const auto described = read_configuration(file, limits);
   if (!described) return described.error();
   if (auto status = check_limits(*described, limits); !status) return status.error();
   PlanFileReport report;
   Report add(report);
-  std::vector<Plan> plans;
-  for (const Regime regime : kRegimes) {
-    auto plan = read_plan(file, regime, described->grid);
-    if (!plan) return plan.error();
-    report.num_edges += static_cast<int>(plan->edges.size());
-    const std::string name(name_of(regime));
-    if (auto found = check_structure(*plan, described->chain, described->grid); !found.empty()) {
-      add.add(name, found);
-    } else {
-      const ShortenedPlan shortened = without_repeats(*plan, described->chain, described->grid);
-      for (const StepPlan& step_plan : probing_step_plans(step_shape(described->grid, described->capacity))) {
-        add.add(name, verify(shortened.plan, shortened.chain, described->grid, step_plan));
-        ++report.num_proofs;
-      }
-    }
-    plans.push_back(*std::move(plan));
+  const auto plans = check_plans(file, *described, described->chain, Forward::kTarget, "", report, add);
+  if (!plans) return plans.error();
+  if (described->draft) {
+    const auto draft = file.find("draft");
+    if (draft == file.end() || !draft->is_object())
+      return invalid_argument("draft", "the configuration drafts, and there are no plans under \"draft\"");
+    const auto drafts =
+        check_plans(*draft, *described, *described->draft, Forward::kDraft, "draft ", report, add);
+    if (!drafts) return drafts.error();
   }
-  if (auto status = check_step(file, *described, plans, limits, report, add); !status) return status.error();
+  if (auto status = check_step(file, *described, *plans, limits, report, add); !status) return status.error();
   return report;
 }
 

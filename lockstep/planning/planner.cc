@@ -12,10 +12,13 @@
 namespace lockstep::planning {
 namespace {
 
-enum class EdgeKind : uint8_t { kFirst, kInner, kIntoHead, kIntoSampler };
+enum class EdgeKind : uint8_t { kFirst, kInner, kIntoHead, kFromTap, kIntoSampler };
+
+bool only_moves(EdgeKind kind) { return kind == EdgeKind::kFromTap || kind == EdgeKind::kIntoSampler; }
 
 EdgeKind kind_of(const Stage& from, const Stage& to) {
-  if (from.kind == StageKind::kEmbedding) return EdgeKind::kFirst;
+  if (from.kind == StageKind::kEmbedding || from.kind == StageKind::kJoin) return EdgeKind::kFirst;
+  if (from.kind == StageKind::kTap) return EdgeKind::kFromTap;
   if (to.kind == StageKind::kHead) return EdgeKind::kIntoHead;
   if (to.kind == StageKind::kSampler) return EdgeKind::kIntoSampler;
   return EdgeKind::kInner;
@@ -81,7 +84,7 @@ class ChainSearch {
       frontiers_[0].push_back({stage_price(0, s), s, Layout(), Layout(), 0});
     for (size_t at = 1; at < chain_.size(); ++at) {
       const EdgeKind kind = kind_of(chain_[at - 1], chain_[at]);
-      frontiers_.push_back(kind == EdgeKind::kIntoSampler ? advance_to_sampler(at) : advance(at, kind));
+      frontiers_.push_back(only_moves(kind) ? move_on(at) : advance(at, kind));
       if (frontiers_.back().empty())
         return invalid_argument("", "no steps lead from {} to {}", name_of(chain_[at - 1].kind),
                                 name_of(chain_[at].kind));
@@ -93,13 +96,9 @@ class ChainSearch {
   const Signature& signature(size_t at, const Arrival& arrival) const {
     return chain_[at].signatures[arrival.signature];
   }
-  LayoutPaths& paths_into(size_t at) {
-    const bool selected = chain_[at].kind == StageKind::kHead || chain_[at].kind == StageKind::kSampler;
-    return selected ? wanted_rows_ : all_rows_;
-  }
+  LayoutPaths& paths_into(size_t at) { return sees_wanted_rows(chain_[at].kind) ? wanted_rows_ : all_rows_; }
   Load load_into(size_t at) const {
-    const bool selected = chain_[at].kind == StageKind::kHead || chain_[at].kind == StageKind::kSampler;
-    return selected ? after_select(context_.load) : context_.load;
+    return sees_wanted_rows(chain_[at].kind) ? after_select(context_.load) : context_.load;
   }
   Price step_price(const Step& step, const Load& load) const {
     return price_of(estimate(step, context_.grid, context_.machine, load), 1);
@@ -158,7 +157,8 @@ class ChainSearch {
     return next;
   }
 
-  Frontier advance_to_sampler(size_t at) {
+  // Into the sampler, and from a tap, whose rows are normed already: hidden is only moved.
+  Frontier move_on(size_t at) {
     Frontier next;
     for (int s = 0; s < static_cast<int>(chain_[at].signatures.size()); ++s) {
       std::optional<Arrival> best;
@@ -199,9 +199,9 @@ class ChainSearch {
     };
     LayoutPaths& paths = paths_into(at);
     if (from.kind == StageKind::kExperts) take({combine_of(gave)});
-    if (kind == EdgeKind::kIntoHead)
+    if (to.kind == StageKind::kHead)
       take({{.kind = StepKind::kSelect, .before = gave.gives, .after = gave.gives}});
-    if (kind == EdgeKind::kIntoSampler) {
+    if (only_moves(kind)) {
       take(paths.steps(gave.gives, takes.needs, Value::kHidden));
       return edge;
     }

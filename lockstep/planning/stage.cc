@@ -102,12 +102,33 @@ Stage experts(const ModelShape& model, const RankGrid& grid, int layer, const St
   return stage;
 }
 
-Stage head(const ModelShape& model, const RankGrid& grid, HeadSplit split) {
+// A replica's rows on each of its ranks: what a forward keeps and the next takes up, whose rows have other
+// homes.
+Layout kept_rows(const RankGrid& grid) { return Layout().with(grid.attention_dp(), kShard); }
+
+Stage tap(const RankGrid& grid, int layer) {
+  const Layout rows = kept_rows(grid);
+  return {.kind = StageKind::kTap, .layer = layer, .signatures = {{.needs = rows, .gives = rows}}};
+}
+
+// Its projection is whole on every rank.
+Stage join(const ModelShape& model, const RankGrid& grid, int layer) {
+  const Layout rows = kept_rows(grid);
+  const double params = 2.0 * model.hidden * model.hidden;
+  return {.kind = StageKind::kJoin,
+          .layer = layer,
+          .signatures = {{.needs = rows,
+                          .gives = rows,
+                          .weight_bytes = params * model.bytes_per_weight,
+                          .flops_per_row = 2 * params}}};
+}
+
+Stage head(const ModelShape& model, const RankGrid& grid, HeadSplit split, int layer) {
   const AxisSet columns = head_axes(grid, split);
   const Layout rows = Layout().with(grid.all() - columns, kShard);
   const double params = static_cast<double>(model.hidden) * model.vocab / grid.size(columns);
   return {.kind = StageKind::kHead,
-          .layer = static_cast<int>(model.layers.size()),
+          .layer = layer,
           .signatures = {{.needs = rows,
                           .gives = rows.with(columns, kColumns),
                           .weight_bytes = params * model.bytes_per_weight,
@@ -126,6 +147,10 @@ std::string_view name_of(StageKind kind) {
       return "dense";
     case StageKind::kExperts:
       return "experts";
+    case StageKind::kTap:
+      return "tap";
+    case StageKind::kJoin:
+      return "join";
     case StageKind::kHead:
       return "head";
     case StageKind::kSampler:
@@ -147,6 +172,8 @@ std::string_view name_of(ExchangeBackend backend) {
   }
   return "?";
 }
+
+std::string_view name_of(Drafting drafting) { return drafting == Drafting::kOff ? "off" : "mtp"; }
 
 AxisSet head_axes(const RankGrid& grid, HeadSplit split) {
   switch (split) {
@@ -183,20 +210,40 @@ WeightSplits weight_splits(const RankGrid& grid, const StageOptions& options) {
           .embedding = grid.embedding_tp()};
 }
 
+namespace {
+
+// Adds the layers and what follows them; they are numbered from `first`.
+void add_layers(std::vector<Stage>& chain, const ModelShape& model,
+                const std::vector<ModelShape::Ffn>& layers, int first, const RankGrid& grid,
+                const StageOptions& options) {
+  const WeightSplits splits = weight_splits(grid, options);
+  int layer = first;
+  for (const ModelShape::Ffn ffn : layers) {
+    chain.push_back(attention(model, grid, layer));
+    chain.push_back(ffn == ModelShape::Ffn::kDense ? dense(model, grid, splits.dense, layer)
+                                                   : experts(model, grid, layer, options));
+    ++layer;
+  }
+  if (options.drafting == Drafting::kMtp) chain.push_back(tap(grid, layer));
+  chain.push_back(head(model, grid, options.head, layer));
+  const Layout home = Layout().with(grid.all(), kShard);
+  chain.push_back(
+      {.kind = StageKind::kSampler, .layer = layer, .signatures = {{.needs = home, .gives = home}}});
+}
+
+}  // namespace
+
 std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
                                       const StageOptions& options) {
-  const WeightSplits splits = weight_splits(grid, options);
   std::vector<Stage> chain = {embedding(model, grid)};
-  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
-    chain.push_back(attention(model, grid, layer));
-    chain.push_back(model.layers[layer] == ModelShape::Ffn::kDense ? dense(model, grid, splits.dense, layer)
-                                                                   : experts(model, grid, layer, options));
-  }
-  chain.push_back(head(model, grid, options.head));
-  const Layout home = Layout().with(grid.all(), kShard);
-  chain.push_back({.kind = StageKind::kSampler,
-                   .layer = chain.back().layer,
-                   .signatures = {{.needs = home, .gives = home}}});
+  add_layers(chain, model, model.layers, 0, grid, options);
+  return chain;
+}
+
+std::vector<Stage> draft_stages(const ModelShape& model, const RankGrid& grid, const StageOptions& options) {
+  const int first = static_cast<int>(model.layers.size());
+  std::vector<Stage> chain = {embedding(model, grid), join(model, grid, first)};
+  add_layers(chain, model, model.draft_layers, first, grid, options);
   return chain;
 }
 

@@ -15,10 +15,16 @@ enum class StageKind : uint8_t {
   kAttention,  // a replica's own rows, heads split over attention-TP
   kDense,      // dense FFN, width split over dense-TP
   kExperts,    // router, routed experts, shared expert
+  kTap,        // keeps the normed rows of a replica for drafts, and hands them on
+  kJoin,       // of a draft: the token's embedding and the kept row before it become one row
   kHead,       // vocabulary split over the head's axes
   kSampler,    // whole logits of a row at the row's home
 };
 std::string_view name_of(StageKind kind);
+// Head and sampler see the rows whose logits are wanted; all other stages see all rows.
+constexpr bool sees_wanted_rows(StageKind kind) {
+  return kind == StageKind::kHead || kind == StageKind::kSampler;
+}
 
 // How the shared expert is computed beside the routed ones, whose sum may be owed over some axes.
 enum class SharedExpert : uint8_t {
@@ -82,6 +88,8 @@ struct ModelShape {
   double cache_values_per_token = 0;  // of all layers, on one rank that holds all heads
   int cache_split = 1;                // ranks over which attention-TP can split them; 1: each keeps all
   double cache_bytes_per_value = 2;
+  std::vector<Ffn> draft_layers = {};  // of the module that drafts (MTP); empty: there is none
+  std::string no_drafts_because = {};  // why the model cannot draft; empty: it can, or has no such module
 };
 
 enum class ExchangeBackend : uint8_t { kNone, kInProcess, kInProcessExpertMajor, kInProcessTokenMajor };
@@ -91,10 +99,15 @@ inline constexpr ExchangeBackend kExchangeBackends[] = {ExchangeBackend::kNone, 
 std::string_view name_of(ExchangeBackend backend);
 enum class HeadSplit : uint8_t { kAllRanks, kAttentionTp, kOwnWidth };  // the last: GridShape::head_tp
 
+// Whether a checkpoint's MTP module runs beside the model.
+enum class Drafting : uint8_t { kOff, kMtp };
+std::string_view name_of(Drafting drafting);
+
 struct StageOptions {
   ExchangeBackend exchange = ExchangeBackend::kNone;
   HeadSplit head = HeadSplit::kAllRanks;
   SharedExpert shared = SharedExpert::kSplit;
+  Drafting drafting = Drafting::kOff;
 };
 
 // The axes over which the vocabulary of the head is split.
@@ -115,8 +128,12 @@ struct WeightSplits {
 };
 WeightSplits weight_splits(const RankGrid& grid, const StageOptions& options);
 
-// The chain of a pre-norm transformer: embedding, (attention, FFN) per layer, head, sampler.
+// The chain of a pre-norm transformer: embedding, (attention, FFN) per layer, head, sampler. With drafting a
+// tap stands before the head.
 std::vector<Stage> transformer_stages(const ModelShape& model, const RankGrid& grid,
                                       const StageOptions& options);
+// The chain of the module that drafts (DeepSeek-V3 Technical Report, section 2.2): embedding, join, its
+// layers, tap, head, sampler, by the target's grid. Layers are numbered behind those of the target.
+std::vector<Stage> draft_stages(const ModelShape& model, const RankGrid& grid, const StageOptions& options);
 
 }  // namespace lockstep::planning

@@ -7,19 +7,21 @@
 namespace lockstep::planning {
 namespace {
 
-void check_counts(const StepShape& shape, const ReplicaCounts& counts) {
+void check_counts(const StepShape& shape, const ReplicaCounts& counts, Forward forward) {
   LOCKSTEP_CHECK_GE(counts.num_requests, 0);
   LOCKSTEP_CHECK_GE(counts.num_target_rows, 0);
   LOCKSTEP_CHECK_GE(counts.num_draft_rows, 0);
   LOCKSTEP_CHECK_LE(counts.num_requests, shape.capacity.max_requests);
   // Before it is rounded: counts come from other hosts, and the sum must not overflow.
+  const int32_t rows = num_rows(counts, forward);
   LOCKSTEP_CHECK_LE(counts.num_target_rows, shape.capacity.max_rows);
-  LOCKSTEP_CHECK_LE(round_up(counts.num_target_rows, shape.row_quantum()), shape.capacity.max_rows);
+  LOCKSTEP_CHECK_LE(counts.num_draft_rows, shape.capacity.max_rows);
+  LOCKSTEP_CHECK_LE(round_up(rows, shape.row_quantum()), shape.capacity.max_rows);
   LOCKSTEP_CHECK_LE(static_cast<int32_t>(counts.logit_rows.size()), shape.capacity.max_logit_rows);
   int32_t previous = -1;
   for (const int32_t row : counts.logit_rows) {
     LOCKSTEP_CHECK_LT(previous, row);
-    LOCKSTEP_CHECK_LT(row, counts.num_target_rows);
+    LOCKSTEP_CHECK_LT(row, rows);
     previous = row;
   }
 }
@@ -45,6 +47,7 @@ uint64_t hash_of(const StepPlan& plan) {
   };
   hasher.add(plan.step).add(static_cast<uint64_t>(plan.regime)).add(static_cast<uint64_t>(plan.protocol));
   add(plan.bucket);
+  hasher.add(static_cast<uint64_t>(plan.forward));
   hasher.add(plan.counts.size());
   for (const ReplicaCounts& counts : plan.counts) {
     add(counts.num_requests);
@@ -79,6 +82,8 @@ std::string_view name_of(Regime regime) {
   return "?";
 }
 
+std::string_view name_of(Forward forward) { return forward == Forward::kTarget ? "target" : "draft"; }
+
 Regime regime_of(const Capacity& capacity, int32_t most_padded_rows) {
   if (most_padded_rows > capacity.max_decode_rows) return Regime::kPrefill;
   const bool is_small =
@@ -90,14 +95,15 @@ Protocol protocol_of(Regime regime) {
   return regime == Regime::kPrefill ? Protocol::kNormal : Protocol::kLowLatency;
 }
 
-StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts) {
+StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts,
+                        Forward forward) {
   LOCKSTEP_CHECK_EQ(static_cast<int32_t>(counts.size()), shape.num_replicas);
-  StepPlan plan{.step = step, .counts = std::move(counts)};
+  StepPlan plan{.step = step, .forward = forward, .counts = std::move(counts)};
   const int32_t ranks = shape.ranks_per_replica;
   int32_t most = 0;
   for (const ReplicaCounts& mine : plan.counts) {
-    check_counts(shape, mine);
-    plan.padded_rows.push_back(round_up(mine.num_target_rows, shape.row_quantum()));
+    check_counts(shape, mine, forward);
+    plan.padded_rows.push_back(round_up(num_rows(mine, forward), shape.row_quantum()));
     most = std::max(most, plan.padded_rows.back());
   }
   plan.regime = regime_of(shape.capacity, most);

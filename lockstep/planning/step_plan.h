@@ -16,9 +16,19 @@ namespace lockstep::planning {
 struct ReplicaCounts {
   int32_t num_requests = 0;
   int32_t num_target_rows = 0;      // rows of the target model: prompt rows and decode rows
-  int32_t num_draft_rows = 0;       // rows of a draft model
-  std::vector<int32_t> logit_rows;  // ascending: the target rows whose logits are wanted
+  int32_t num_draft_rows = 0;       // rows of the module that drafts
+  std::vector<int32_t> logit_rows;  // ascending: the rows whose logits are wanted
 };
+
+// Which of a table's rows a step runs.
+enum class Forward : uint8_t { kTarget, kDraft };
+std::string_view name_of(Forward forward);
+constexpr int32_t num_rows(const ReplicaCounts& counts, Forward forward) {
+  return forward == Forward::kTarget ? counts.num_target_rows : counts.num_draft_rows;
+}
+constexpr int32_t& num_rows(ReplicaCounts& counts, Forward forward) {
+  return forward == Forward::kTarget ? counts.num_target_rows : counts.num_draft_rows;
+}
 
 // Limits from admission, the same for the scheduler, the allocator and the validator. Per replica and step.
 struct Capacity {
@@ -55,9 +65,10 @@ struct StepPlan {
   Regime regime = Regime::kDecode;
   Protocol protocol = Protocol::kLowLatency;
   int32_t bucket = 0;  // padded rows of every replica in a step that replays a graph; 0: no graph
+  Forward forward = Forward::kTarget;
   std::vector<ReplicaCounts> counts;  // [replicas]
   std::vector<int32_t>
-      padded_rows;  // [replicas] target rows rounded up to the quantum, or the bucket; else 0 where idle
+      padded_rows;  // [replicas] rows rounded up to the quantum, or the bucket; else 0 where idle
   std::vector<int32_t> rows_per_home;        // [ranks] padded rows of each home rank
   std::vector<int32_t> logit_rows_per_home;  // [ranks] wanted rows of each home rank; not padded
   int32_t max_rows_of_any_home = 0;          // the geometry of an exchange with fixed slots
@@ -70,7 +81,8 @@ StepShape step_shape(const RankGrid& grid, const Capacity& capacity);
 
 // Counts above the capacity, logit rows out of order or out of range are bugs of the caller (Fatal with both
 // values).
-StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts);
+StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts,
+                        Forward forward = Forward::kTarget);
 
 // The home rank of row `row` of `replica`, and the place of the row among its home's rows.
 struct HomeRow {

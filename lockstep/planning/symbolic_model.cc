@@ -13,7 +13,7 @@ RowTable::RowTable(const StepPlan& step_plan, const RankGrid& grid) {
     for (int32_t place = 0; place < held; ++place) {
       const int32_t row = home % grid.shape().attention_tp * held + place;  // of the replica
       const bool wanted = std::binary_search(counts.logit_rows.begin(), counts.logit_rows.end(), row);
-      rows.push_back({home, place, row >= counts.num_target_rows, wanted});
+      rows.push_back({home, place, row >= num_rows(counts, step_plan.forward), wanted});
     }
     first_of_home.push_back(static_cast<RowId>(rows.size()));
   }
@@ -67,10 +67,13 @@ class OneReplica {
         for (size_t i = 0; i < rows_.size(); ++i) out.logits[rows_[i]] = logits(values_[i], num_columns);
         return;
       }
+      const bool seeds = chain[at].kind == StageKind::kEmbedding || chain[at].kind == StageKind::kJoin;
       for (size_t i = 0; i < rows_.size(); ++i) {
-        residual_[i] += values_[i];
+        if (chain[at].kind != StageKind::kTap) {
+          residual_[i] = (seeds ? 0 : residual_[i]) + values_[i];
+          values_[i] = norm(at, residual_[i]);
+        }
         out.residual[at][rows_[i]] = residual_[i];
-        values_[i] = norm(at, residual_[i]);
         out.hidden[at][rows_[i]] = values_[i];
       }
       if (to.kind != StageKind::kHead) run_stage(to);
@@ -85,6 +88,11 @@ class OneReplica {
   }
 
   void run_stage(const Stage& stage) {
+    if (stage.kind == StageKind::kTap) return;
+    if (stage.kind == StageKind::kJoin) {
+      for (size_t i = 0; i < rows_.size(); ++i) values_[i] = join(values_[i], kept(rows_[i], options_.seed));
+      return;
+    }
     uint64_t state = 0;
     for (uint64_t& x : values_) {
       if (stage.kind == StageKind::kAttention) {

@@ -40,6 +40,9 @@ inline uint64_t mix(uint64_t a, uint64_t b) { return mix64(mix64(a) ^ (b + 0x51e
 
 inline uint64_t embedding(RowId row, uint64_t seed) { return mix(seed, row); }
 inline uint64_t norm(size_t edge, uint64_t residual) { return mix(1000 + edge, residual); }
+// What an earlier forward kept of a row, and how a draft joins it to the row's embedding.
+inline uint64_t kept(RowId row, uint64_t seed) { return mix(seed + 9000, row); }
+inline uint64_t join(uint64_t x, uint64_t kept_row) { return mix(mix(9100, kept_row), x); }
 inline uint64_t dense(int layer, uint64_t x) { return mix(2000 + layer, x); }
 inline uint64_t shared_expert(int layer, uint64_t x) { return mix(3000 + layer, x); }
 inline uint64_t expert(int layer, int which, uint64_t x) { return mix(mix(4000 + layer, which), x); }

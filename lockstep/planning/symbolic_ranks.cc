@@ -81,6 +81,11 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
     compute_shared(stage.layer, signature);
     return;  // its output exists once it is combined
   }
+  if (stage.kind == StageKind::kTap) {  // what it hands on is normed
+    phase_ = Phase::kNormed;
+    return;
+  }
+  if (stage.kind == StageKind::kJoin) has_residual_ = false;  // the draft's layers begin with its output
   const bool is_head = stage.kind == StageKind::kHead;
   const AxisSet split = signature.gives.axes_with(is_head ? Placement::kColumns : Placement::kPartial, grid_);
   for (int rank = 0; rank < grid_.num_ranks(); ++rank) {
@@ -96,6 +101,8 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
         x = addend(attention(stage.layer, state), index, size);
       } else if (stage.kind == StageKind::kDense) {
         x = addend(dense(stage.layer, x), index, size);
+      } else if (stage.kind == StageKind::kJoin) {
+        x = addend(join(x, kept(held.rows[i], options_.seed)), index, size);
       } else {
         x = head_column(x, index);
       }

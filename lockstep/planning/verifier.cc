@@ -83,8 +83,8 @@ class Verification {
 
   void check_rows(size_t at, uint32_t step) {
     const Edge& edge = plan_.edges[at];
-    const bool wanted_only = edge.to.kind == StageKind::kHead || edge.to.kind == StageKind::kSampler;
-    const auto set = wanted_only ? symbolic::Ranks::RowSet::kWanted : symbolic::Ranks::RowSet::kAll;
+    const auto set =
+        sees_wanted_rows(edge.to.kind) ? symbolic::Ranks::RowSet::kWanted : symbolic::Ranks::RowSet::kAll;
     for (int rank = 0; rank < grid_.num_ranks() && found_.empty(); ++rank) {
       const Held& hidden = ranks_.hidden(rank);
       if (const auto& needed = ranks_.rows_of(edge.needed, rank, set); hidden.rows != needed)
@@ -144,7 +144,7 @@ std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& pla
   for (int rank = 0; rank < grid.num_ranks(); ++rank) {
     const int replica = grid.replica_of(rank);
     const ReplicaCounts& counts = plan.counts[replica];
-    const int32_t rounded = round_up(counts.num_target_rows, quantum);
+    const int32_t rounded = round_up(num_rows(counts, plan.forward), quantum);
     const int32_t padded = bucket > 0 && bucket >= rounded ? bucket : rounded;
     expect(fmt::format("padded rows of replica {}", replica), plan.padded_rows[replica], padded);
     expect(fmt::format("rows of home {}", rank), plan.rows_per_home[rank], padded / quantum);
@@ -205,6 +205,7 @@ std::vector<Violation> check_capacity(const StepPlan& step_plan, const StepShape
     };
     within("requests", counts.num_requests, shape.capacity.max_requests);
     within("target rows", counts.num_target_rows, shape.capacity.max_rows);
+    within("draft rows", counts.num_draft_rows, shape.capacity.max_rows);
     within("wanted logits", static_cast<int64_t>(counts.logit_rows.size()), shape.capacity.max_logit_rows);
   }
   return found;
@@ -230,12 +231,13 @@ std::vector<Violation> verify(const Plan& plan, std::span<const Stage> chain, co
   return Verification(plan, chain, grid, step_plan, options).run();
 }
 
-std::vector<StepPlan> probing_step_plans(const StepShape& shape) {
+std::vector<StepPlan> probing_step_plans(const StepShape& shape, Forward forward) {
   enum class Logits : uint8_t { kSome, kNone };
   const int32_t most = shape.capacity.max_rows;
   const int32_t quantum = shape.row_quantum();
   const auto counts = [&](int32_t rows, Logits logits) {
-    ReplicaCounts mine{.num_requests = std::min(rows, shape.capacity.max_requests), .num_target_rows = rows};
+    ReplicaCounts mine{.num_requests = std::min(rows, shape.capacity.max_requests)};
+    num_rows(mine, forward) = rows;
     if (logits == Logits::kNone) return mine;
     // Every other row, and the last one.
     for (int32_t row = rows % 2; row < rows; row += 2) mine.logit_rows.push_back(row);
@@ -258,7 +260,7 @@ std::vector<StepPlan> probing_step_plans(const StepShape& shape) {
       const int32_t rows = is_loaded ? rows_of_replica(replica) : 0;
       table.push_back(counts(std::min(most, rows), logits));
     }
-    plans.push_back(make_step_plan(plans.size(), shape, std::move(table)));
+    plans.push_back(make_step_plan(plans.size(), shape, std::move(table), forward));
   };
   add([](int32_t) { return 0; });
   add([&](int32_t replica) { return replica == 0 ? 1 : 0; });

@@ -67,6 +67,6 @@ ShortenedPlan without_repeats(const Plan& plan, std::span<const Stage> chain, co
 
 // The step plans that together exercise a configuration: one row somewhere, idle replicas, uneven replicas,
 // rows that the quantum does not divide, no row at all, several rows of every home, no wanted logits.
-std::vector<StepPlan> probing_step_plans(const StepShape& shape);
+std::vector<StepPlan> probing_step_plans(const StepShape& shape, Forward forward = Forward::kTarget);
 
 }  // namespace lockstep::planning

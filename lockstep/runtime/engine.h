@@ -147,12 +147,21 @@ struct EngineStats {
   uint64_t preemptions = 0;
   // Of requests that have started: the prompts' tokens that were looked up in the cache, and found.
   uint64_t prefix_tokens_queried = 0, prefix_tokens_hit = 0;
+  // Of requests' steps that verified drafts: how many there were, the drafts that they ran, and those of them
+  // that are output.
+  uint64_t verifying_steps = 0, drafted_tokens = 0, accepted_tokens = 0;
   double last_step_seconds = 0;
   std::vector<int> last_step_rows;      // rows that each rank's home held in the last step, padding included
   uint64_t failures = 0, restarts = 0;  // of the engine as a whole; totals go on over a restart
   PhaseSeconds phases;
   int page_size = 0;  // tokens of a page
 };
+
+// Tokens that a request got from a step that verified drafts, on average; 0 where none did.
+inline double accept_length(const EngineStats& stats) {
+  if (stats.verifying_steps == 0) return 0;
+  return 1 + static_cast<double>(stats.accepted_tokens) / static_cast<double>(stats.verifying_steps);
+}
 
 struct Health {
   bool serving = false;

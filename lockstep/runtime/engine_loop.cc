@@ -41,7 +41,8 @@ ModelInfo with_context_length(ModelInfo model, int context_length) {
 StepLoopConfig step_loop_config(const EngineParts& parts) {
   return {.limits = parts.limits,
           .vocabulary = {.num_logits = parts.model.vocab, .num_valid_tokens = parts.num_valid_tokens},
-          .eos_token_ids = parts.model.eos_token_ids};
+          .eos_token_ids = parts.model.eos_token_ids,
+          .num_drafts = parts.num_drafts};
 }
 
 // What goes on from one life of the engine to the next.

@@ -23,6 +23,7 @@ enum class Overlap : uint8_t { kOff, kOn };
 struct EngineParts {
   ModelInfo model;  // its context_length is replaced by that of the limits, which is what this engine allows
   SchedulerLimits limits;  // check_limits() has passed
+  int32_t num_drafts = 0;  // of a request and step, where the executor has something to draft with
   std::unique_ptr<Executor> executor;
   // Another one, once the first has failed and is gone; none: the first failure is the end.
   std::function<Result<std::unique_ptr<Executor>>()> make_executor;

@@ -49,7 +49,7 @@ std::vector<WarmUpSequence> prompts_of_a_full_step(const planning::Capacity& cap
 
 // The smallest and the largest steps of both kinds, so that what they need is there before a request comes
 // and memory that does not suffice is found now.
-void warm_up(Executor& executor, const SchedulerLimits& limits, Device device) {
+void warm_up(Executor& executor, const SchedulerLimits& limits, Device device, planning::Drafting drafting) {
   // A GPU's scratch for attention grows with the context up to so many tokens.
   constexpr int32_t kContextOfMostScratch = 4096;
   const planning::Capacity& capacity = limits.shape.capacity;
@@ -61,13 +61,16 @@ void warm_up(Executor& executor, const SchedulerLimits& limits, Device device) {
   const auto decodes = std::min({capacity.max_requests, capacity.max_decode_rows, capacity.max_logit_rows});
   for (const auto& sequences : {std::vector<WarmUpSequence>{{}}, prompts_of_a_full_step(capacity, longest),
                                 std::vector<WarmUpSequence>(static_cast<size_t>(decodes), decode)})
-    executor.run(warm_up_step(limits.shape, sequences, pages), [](const LogitRow&) {});
+    for (const auto forward : {planning::Forward::kTarget, planning::Forward::kDraft})
+      if (forward == planning::Forward::kTarget || drafting == planning::Drafting::kMtp)
+        executor.run(warm_up_step(limits.shape, sequences, pages, forward), [](const LogitRow&) {});
   executor.take_spans();  // nobody asked for these steps
 }
 
-Status warmed_up(Executor& executor, const SchedulerLimits& limits, Device device) {
+Status warmed_up(Executor& executor, const SchedulerLimits& limits, Device device,
+                 planning::Drafting drafting) {
   try {
-    warm_up(executor, limits, device);
+    warm_up(executor, limits, device, drafting);
   } catch (const Fatal& failure) {
     return Error{ErrorCode::kInternal, fmt::format("warm-up failed: {}", failure.what()), ""};
   }
@@ -126,10 +129,13 @@ std::string plan_text(const PlannedEngine& planned) {
   std::string text =
       fmt::format("model {} ({})\n\n{}\nplan hash {:016x}\n", planned.model.name, planned.model.family,
                   planning::to_text(planned.configuration.settings), planning::hash_of(plans));
-  for (const planning::Regime regime : planning::kRegimes)
-    text +=
-        fmt::format("\n{} plan, made for {} rows a replica\n{}", planning::name_of(regime),
-                    plans.load_of(regime).rows_per_replica, planning::to_text(plans.of(regime), plans.grid));
+  const auto add_plans = [&text](std::string_view whose, const planning::Plans& of) {
+    for (const planning::Regime regime : planning::kRegimes)
+      text += fmt::format("\n{}{} plan, made for {} rows a replica\n{}", whose, planning::name_of(regime),
+                          of.load_of(regime).rows_per_replica, planning::to_text(of.of(regime), of.grid));
+  };
+  add_plans("", plans);
+  if (plans.draft) add_plans("drafts' ", *plans.draft);
   return text;
 }
 
@@ -150,12 +156,20 @@ Json plan_json(const PlannedEngine& planned) {
         {"axes", std::move(axes)}}},
       {"memory", planning::memory_json(planned.shape, plans, planned.configuration)},
       {"hash", fmt::format("{:016x}", planning::hash_of(plans))}};
-  for (const planning::Regime regime : planning::kRegimes) {
-    const planning::Load& load = plans.load_of(regime);
-    json[std::string(planning::name_of(regime))] = {
-        {"rows_per_replica", load.rows_per_replica},
-        {"us", planning::total_us(plans.of(regime), plans.grid, planned.machine, load)},
-        {"edges", planning::explained_json(plans.of(regime), plans.grid, planned.machine, load)}};
+  const auto add_plans = [&planned](Json& to, const planning::Plans& of) {
+    for (const planning::Regime regime : planning::kRegimes) {
+      const planning::Load& load = of.load_of(regime);
+      to[std::string(planning::name_of(regime))] = {
+          {"rows_per_replica", load.rows_per_replica},
+          {"us", planning::total_us(of.of(regime), of.grid, planned.machine, load)},
+          {"edges", planning::explained_json(of.of(regime), of.grid, planned.machine, load)}};
+    }
+  };
+  add_plans(json, plans);
+  if (plans.draft) {
+    Json draft = Json::object();
+    add_plans(draft, *plans.draft);
+    json["draft"] = std::move(draft);
   }
   return json;
 }
@@ -171,6 +185,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   const SchedulerLimits& limits = joined->described.limits;
   EngineParts parts{.model = planned.model,
                     .limits = limits,
+                    .num_drafts = planned.configuration.num_drafts,
                     .plan_text = plan_text(planned),
                     .plan_json = plan_json(planned),
                     .num_valid_tokens = config.num_valid_tokens,
@@ -191,7 +206,8 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
     say(fmt::format(
         "{} slots a replica for what sequences keep once, {} for copies of it; {:.2f} MB each on a rank",
         planned.configuration.capacity.max_requests, limits.num_snapshots, static_cast<double>(bytes) / 1e6));
-  if (const Status warm = warmed_up(**executor, limits, config.device); !warm) return warm.error();
+  const planning::Drafting drafting = planned.configuration.stages.drafting;
+  if (const Status warm = warmed_up(**executor, limits, config.device, drafting); !warm) return warm.error();
   say("warmed up");
   parts.executor = std::move(executor).value();
   // Starting again takes about as long as starting did; the step timeout bounds what may hang in between.
@@ -201,11 +217,11 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   // After a failure: the same plan over the weights that are mapped already. Where there are other processes
   // they have ended, and all have to be started again.
   if (joined->links != nullptr) return make_engine(std::move(parts));
-  parts.make_executor = [ranks = *std::move(ranks), limits,
-                         device = config.device]() -> Result<std::unique_ptr<Executor>> {
+  parts.make_executor = [ranks = *std::move(ranks), limits, device = config.device,
+                         drafting]() -> Result<std::unique_ptr<Executor>> {
     auto again = make_rank_executor(ranks);
     if (!again) return again.error();
-    if (const Status warm = warmed_up(**again, limits, device); !warm) return warm.error();
+    if (const Status warm = warmed_up(**again, limits, device, drafting); !warm) return warm.error();
     return std::unique_ptr<Executor>(*std::move(again));
   };
   return make_engine(std::move(parts));

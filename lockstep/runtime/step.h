@@ -9,6 +9,8 @@
 //   sample    logits, request state      one draw a wanted row      the row's home rank
 //   download  draws                      (in host memory; a GPU's logits come there before sample)
 //   commit    draws                      request state, events      engine
+//   draft     draws, hidden that ranks   the drafts of the next     engine, and as forward and sample
+//             kept                       step
 //   retire    finished requests          free pages, final events   engine
 #include <chrono>
 #include <cstdint>
@@ -24,9 +26,10 @@ namespace lockstep::runtime {
 
 enum class RowKind : uint8_t {
   kPrompt,  // part of a prompt (or of one that is computed again after preemption)
-  kDecode,  // the one token drawn last
+  kDecode,  // the one token drawn last, and drafts of what follows it
 };
-enum class WantedLogits : uint8_t { kNone, kLast, kAll };
+// kAll: of a prompt, to be scored; kEach: of a row and the drafts behind it, a draw each.
+enum class WantedLogits : uint8_t { kNone, kLast, kAll, kEach };
 // kLargest: all that is wanted of the logits is the largest and whose it is, which spares a GPU the way of
 // the others to the host.
 enum class LogitUse : uint8_t { kAny, kLargest };
@@ -53,6 +56,9 @@ struct StepInput {
   planning::StepPlan plan;                          // its counts are those of `replicas`
   std::vector<std::vector<SequenceRows>> replicas;  // [replicas] in row order: sequence after sequence
   int32_t num_valid_logits = 0;                     // ids at or above are not drawn; 0: all are valid
+  // Of a draft, [replicas][rows]: the row of the forward before that each follows, whose hidden it takes up.
+  // Its token_ids are those that come after these rows' tokens.
+  std::vector<std::vector<int32_t>> kept_rows = {};
 };
 
 constexpr int32_t kNoToken = -1;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/runtime/sampler/sampler.h"
+#include "lockstep/runtime/spec_decode/draft_round.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -118,18 +119,19 @@ void StepLoop::step(const std::function<void()>& meanwhile) {
   is_in_step_ = true;
   executor_.run_beside(*input, [&draws](const LogitRow& row) { draws.take(row); }, meanwhile);
   is_in_step_ = false;
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   draws.finish();
   scheduler_.commit();
   for (const RequestId id : std::exchange(cancelled_in_step_, {})) cancel(id);
   ++totals_.steps;
-  totals_.last_step_seconds = seconds.count();
   totals_.last_step_rows.assign(input->plan.rows_per_home.begin(), input->plan.rows_per_home.end());
   for (size_t replica = 0; replica < input->replicas.size(); ++replica) {
     const std::vector<SequenceRows>& sequences = input->replicas[replica];
     for (size_t i = 0; i < sequences.size(); ++i)
       commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
   }
+  if (config_.num_drafts > 0) make_drafts(*input);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  totals_.last_step_seconds = seconds.count();
   scheduler_.recycle(*std::move(input));
 }
 
@@ -142,14 +144,25 @@ void StepLoop::say_what_logits_are_for(StepInput& input) const {
                      : LogitUse::kAny;
 }
 
+void StepLoop::make_drafts(const StepInput& step) {
+  if (open_.empty()) return;
+  DraftRound round(
+      step, scheduler_, config_.vocabulary,
+      [this](RequestId id) -> const DrawState& { return open_.at(id)->draw; }, config_.num_drafts);
+  while (const std::optional<StepInput> input = round.next())
+    executor_.run(*input, [&round](const LogitRow& row) { round.take(row); });
+}
+
 void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
   if (results.empty()) return;
   const auto found = open_.find(rows.id);
   if (found == open_.end()) return;  // it was cancelled while the step ran
   OpenRequest& request = *found->second;
+  // Rows of drafts are looked at only where the drafts before them are accepted.
+  const auto looked_at = rows.wanted == WantedLogits::kEach ? results.first(1) : results;
   const auto faulty =
-      std::find_if(results.begin(), results.end(), [](const RowResult& r) { return !r.fault.empty(); });
-  if (faulty != results.end()) return finish(request, FinishReason::kError, {.error = faulty->fault});
+      std::find_if(looked_at.begin(), looked_at.end(), [](const RowResult& r) { return !r.fault.empty(); });
+  if (faulty != looked_at.end()) return finish(request, FinishReason::kError, {.error = faulty->fault});
   if (rows.wanted == WantedLogits::kAll) {
     take_scores(request, results);
     if (rows.context < request.draw.num_prompt) return;
@@ -163,7 +176,8 @@ void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
     event.prompt = std::move(request.prompt);
   }
   if (request.draw.max_new_tokens == 0) return finish(request, FinishReason::kLength, std::move(event));
-  take_token(request, std::move(results.back().token), std::move(event));
+  const bool is_each = rows.wanted == WantedLogits::kEach;
+  take_tokens(request, rows, is_each ? results : results.last(1), std::move(event));
 }
 
 void StepLoop::take_scores(OpenRequest& request, std::span<RowResult> results) {
@@ -202,28 +216,52 @@ std::string complaint_of(const DrawState& draw, int32_t id) {
 
 }  // namespace
 
-void StepLoop::take_token(OpenRequest& request, OutputToken token, Event event) {
+// The draw of the first row, and of each further one as long as the draft that it followed is what was drawn.
+void StepLoop::take_tokens(OpenRequest& request, const SequenceRows& rows, std::span<RowResult> results,
+                           Event event) {
+  const RequestId id = request.id;
+  const bool verifies = results.size() > 1;
+  if (verifies) {
+    ++totals_.verifying_steps;
+    totals_.drafted_tokens += results.size() - 1;
+  }
+  for (size_t row = 0; row < results.size(); ++row) {
+    if (!results[row].fault.empty())
+      return finish(request, FinishReason::kError, {.error = std::move(results[row].fault)});
+    const int32_t token = results[row].token.token_id;
+    if (take_token(request, std::move(results[row].token), event) == Goes::kEnded) return;
+    if (row + 1 == results.size() || rows.token_ids[row + 1] != token) break;
+    scheduler_.accept_draft(id);
+    ++totals_.accepted_tokens;
+  }
+  event.id = id;
+  post(request.sink, std::move(event));
+}
+
+StepLoop::Goes StepLoop::take_token(OpenRequest& request, OutputToken token, Event& event) {
   DrawState& draw = request.draw;
   const int32_t id = token.token_id;
+  const auto end = [&](FinishReason reason, Event last) {
+    finish(request, reason, std::move(last));
+    return Goes::kEnded;
+  };
   const bool is_ending =
       std::find(draw.ending_ids.begin(), draw.ending_ids.end(), id) != draw.ending_ids.end();
   if (const std::string complaint = complaint_of(draw, id); !complaint.empty())
-    return finish(request, FinishReason::kError, {.error = complaint});
+    return end(FinishReason::kError, {.error = complaint});
   if (is_ending) {
     if (!draw.constraint) LOCKSTEP_CHECK_GE(draw.num_output, draw.min_new_tokens);  // barred until then
     event.stop_token_id = id;
-    return finish(request, FinishReason::kStop, std::move(event));
+    return end(FinishReason::kStop, std::move(event));
   }
   event.tokens.push_back(std::move(token));
   ++draw.num_output;
   ++totals_.output_tokens;
   if (uses_token_counts(draw.params)) draw.counts.add_output(id);
   const bool is_full = draw.num_prompt + draw.num_output >= config_.limits.max_sequence_tokens();
-  if (is_full || draw.num_output >= draw.max_new_tokens)
-    return finish(request, FinishReason::kLength, std::move(event));
+  if (is_full || draw.num_output >= draw.max_new_tokens) return end(FinishReason::kLength, std::move(event));
   scheduler_.append(request.id, id);
-  event.id = request.id;
-  post(request.sink, std::move(event));
+  return Goes::kOn;
 }
 
 void StepLoop::finish(OpenRequest& request, FinishReason reason, Event event) {

@@ -30,6 +30,7 @@ struct StepLoopConfig {
   SchedulerLimits limits;
   Vocabulary vocabulary;
   std::vector<int32_t> eos_token_ids;
+  int32_t num_drafts = 0;  // of a request and step; 0: the executor has nothing to draft with
 };
 
 class StepLoop {
@@ -78,7 +79,10 @@ class StepLoop {
   void say_what_logits_are_for(StepInput& input) const;
   void commit(const SequenceRows& rows, std::span<RowResult> results);
   void take_scores(OpenRequest& request, std::span<RowResult> results);
-  void take_token(OpenRequest& request, OutputToken token, Event event);
+  void take_tokens(OpenRequest& request, const SequenceRows& rows, std::span<RowResult> results, Event event);
+  enum class Goes : uint8_t { kOn, kEnded };
+  Goes take_token(OpenRequest& request, OutputToken token, Event& event);
+  void make_drafts(const StepInput& step);
   void finish(OpenRequest& request, FinishReason reason, Event event);
   void post(const std::shared_ptr<const EventSink>& sink, Event event);
 

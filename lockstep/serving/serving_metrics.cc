@@ -245,6 +245,11 @@ void ServingMetrics::refresh_totals(const runtime::EngineStats& stats) {
                                      {"deliver", phases.deliver}})
     total("lockstep_step_phase_seconds_total", "Seconds that steps spent in a phase.", taken,
           {{"phase", phase}});
+  total("lockstep_drafted_tokens_total", "Drafts that steps verified.", number(stats.drafted_tokens));
+  total("lockstep_accepted_tokens_total", "Drafts that became output.", number(stats.accepted_tokens));
+  constexpr const char* kAcceptLength = "Tokens that a step with drafts gives a request, on average.";
+  registry_->gauge("lockstep_accept_length", kAcceptLength).set(runtime::accept_length(stats));
+  registry_->gauge("sglang:spec_accept_length", kAcceptLength, model_).set(runtime::accept_length(stats));
   registry_->gauge("lockstep_last_step_seconds", "How long the last step took.").set(stats.last_step_seconds);
 }
 

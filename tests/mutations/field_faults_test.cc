@@ -95,7 +95,8 @@ const Fault kFaults[] = {
     // ---- one collective lost, done twice, or done with others
     // ------------------------------------------------
     {"an all-reduce is lost", leave_out(StepKind::kAllReduce), OWED "|" VALUE},
-    {"a reduce-scatter is lost", leave_out(StepKind::kReduceScatter), OWED "|" ROWS "|" VALUE},
+    {"a reduce-scatter is lost", leave_out(StepKind::kReduceScatter),
+     OWED "|" ROWS "|" VALUE "|arrives twice"},
     {"the fused step is lost", leave_out(StepKind::kFusedAllReduceAddNorm),
      "ends before hidden is added|dispatched before they are normed|" OWED "|" ROWS "|" VALUE},
     {"a gather is lost", leave_out(StepKind::kAllGather), ROWS "|takes .* but .* is "},
@@ -270,6 +271,43 @@ const Fault kFaults[] = {
      "it gives .* written is|rank [0-9]+ holds [0-9]+ rows"},
     {"the layer's output is not added to the residual", leave_out(StepKind::kAdd, Value::kResidual),
      "normed before hidden is added|" VALUE},
+    // ---- drafts
+    // ------------------------------------------------------------------------------------------------
+    {"rows that were kept for drafts are normed again for the head",
+     [](const Place& p) {
+       return when(p.edge.from.kind == StageKind::kTap && p.at == 0, [&] {
+         return with_inserted(p, 0, {.kind = StepKind::kNorm, .before = p.edge.given, .after = p.edge.given});
+       });
+     },
+     "normed a second time|takes .* but .* is |" ROWS "|" VALUE},
+    {"a draft is added to the residual of its embedding",
+     [](const Place& p) {
+       return when(p.edge.from.kind == StageKind::kJoin && p.step().kind == StepKind::kSeed,
+                   [&] { return with_changed(p, [](Step& step) { step.kind = StepKind::kAdd; }); });
+     },
+     "there is no residual to add to|takes .* but .* is |it adds hidden, which is"},
+    {"only wanted rows are kept for drafts",
+     [](const Place& p) {
+       return when(p.edge.to.kind == StageKind::kTap && p.at + 1 == p.edge.steps.size(), [&] {
+         return with_inserted(p, p.edge.steps.size(),
+                              {.kind = StepKind::kSelect, .before = p.edge.needed, .after = p.edge.needed});
+       });
+     },
+     "rank [0-9]+ holds [0-9]+ rows, needed are"},
+    {"a rank keeps the rows at home with it, and the next draft's rows have other homes",
+     [](const Place& p) {
+       const AxisSet shared = p.axes_with(kReplicate, p.edge.needed);
+       const bool fits =
+           p.edge.to.kind == StageKind::kTap && p.at + 1 == p.edge.steps.size() && !shared.empty();
+       return when(fits, [&] {
+         return with_inserted(p, p.edge.steps.size(),
+                              {.kind = StepKind::kSlice,
+                               .over = shared,
+                               .before = p.edge.needed,
+                               .after = p.edge.needed.with(shared, kShard)});
+       });
+     },
+     "rank [0-9]+ holds [0-9]+ rows, needed are"},
     {"the norm is forgotten", leave_out(StepKind::kNorm),
      "only the norm may follow|ends before hidden is added|" VALUE "|" ROWS},
 };

@@ -92,7 +92,8 @@ ModelShape mutation_model() {
           .top_k = 2,
           .expert_inter = 32,
           .shared_inter = 32,
-          .attention_params = 20000};
+          .attention_params = 20000,
+          .draft_layers = {kExperts}};
 }
 
 std::vector<Subject> subjects_of(const ParallelFlags& flags, const ModelShape& model) {
@@ -104,20 +105,25 @@ std::vector<Subject> subjects_of(const ParallelFlags& flags, const ModelShape& m
     if (!fused)
       for (const Pass& pass : default_passes()) configuration.skip_passes.emplace_back(pass.name);
     const auto plans = make_plans(configuration, model, h200_machine());
-    auto step_plans = probing_step_plans(step_shape(plans->grid, solved->capacity));
-    // Uneven replicas, several rows of most homes, padding: finds nearly everything.
-    std::rotate(step_plans.begin(), step_plans.begin() + 5, step_plans.end());
-    for (const Plan* plan : {&plans->decode, &plans->prefill}) {
-      const bool known = std::any_of(subjects.begin(), subjects.end(),
-                                     [&](const Subject& subject) { return subject.plan == *plan; });
-      if (known) continue;
-      const auto name = fmt::format(
-          "tp {} dp {} ep {} dense {} a2a {} head {} {} {}", *flags.tp_size, flags.dp_size.value_or(1),
-          flags.ep_size.value_or(1), flags.moe_dense_tp_size.value_or(*flags.tp_size),
-          flags.moe_a2a_backend.value_or("none"), flags.enable_dp_lm_head ? "dp" : "all",
-          plan == &plans->decode ? "decode" : "prefill", fused ? "fused" : "unfused");
-      subjects.push_back({name, plans->grid, plans->chain, *plan, step_plans});
-    }
+    const auto add = [&](const Plans& of, Forward forward) {
+      auto step_plans = probing_step_plans(step_shape(of.grid, solved->capacity), forward);
+      // Uneven replicas, several rows of most homes, padding: finds nearly everything.
+      std::rotate(step_plans.begin(), step_plans.begin() + 5, step_plans.end());
+      for (const Plan* plan : {&of.decode, &of.prefill}) {
+        const bool known = std::any_of(subjects.begin(), subjects.end(),
+                                       [&](const Subject& subject) { return subject.plan == *plan; });
+        if (known) continue;
+        const auto name = fmt::format("tp {} dp {} ep {} dense {} a2a {} head {} {} {} {}", *flags.tp_size,
+                                      flags.dp_size.value_or(1), flags.ep_size.value_or(1),
+                                      flags.moe_dense_tp_size.value_or(*flags.tp_size),
+                                      flags.moe_a2a_backend.value_or("none"),
+                                      flags.enable_dp_lm_head ? "dp" : "all", planning::name_of(forward),
+                                      plan == &of.decode ? "decode" : "prefill", fused ? "fused" : "unfused");
+        subjects.push_back({name, of.grid, of.chain, *plan, step_plans});
+      }
+    };
+    add(*plans, Forward::kTarget);
+    if (plans->draft) add(*plans->draft, Forward::kDraft);
   }
   return subjects;
 }
@@ -146,6 +152,13 @@ std::vector<Subject> chosen_subjects() {
        .moe_dense_tp_size = 1,
        .moe_a2a_backend = "in_process"},  // three axes
       {.tp_size = 6, .dp_size = 3, .enable_dp_attention = true, .ep_size = 3, .moe_dense_tp_size = 2},
+      {.tp_size = 4, .ep_size = 2, .embedding_tp_size = 2, .speculative_algorithm = "NEXTN"},
+      {.tp_size = 4,
+       .dp_size = 2,
+       .enable_dp_attention = true,
+       .ep_size = 4,
+       .moe_a2a_backend = "in_process",
+       .speculative_algorithm = "NEXTN"},
   };
   std::vector<Subject> subjects;
   for (ParallelFlags flags : chosen) {

@@ -149,5 +149,103 @@ TEST(StepPlanFaults, APlanForAnotherGridIsRefused) {
   EXPECT_THAT(engine.said_of(step_plan).at(0).says, HasSubstr("number of replicas is 2, the counts say 4"));
 }
 
+// Steps of drafts, whose rows are counted apart. Three drafts a request: the first has the rows that
+// verified, the others one a request.
+struct DraftingEngine {
+  Configuration configuration = *solve({.tp_size = 8,
+                                        .dp_size = 4,
+                                        .enable_dp_attention = true,
+                                        .ep_size = 8,
+                                        .moe_a2a_backend = "in_process",
+                                        .speculative_algorithm = "NEXTN",
+                                        .speculative_num_steps = 3,
+                                        .max_running_requests = 97},
+                                       mutation_model(), h200_machine());
+  Plans plans = *make_plans(configuration, mutation_model(), h200_machine());
+  StepShape shape = step_shape(plans.grid, configuration.capacity);
+
+  // What verified: four rows a request of replicas 0 and 3.
+  StepPlan verifying() const {
+    return make_step_plan(5, shape,
+                          {{.num_requests = 3, .num_target_rows = 12, .logit_rows = {0, 1, 2, 3, 4, 11}},
+                           {},
+                           {},
+                           {.num_requests = 1, .num_target_rows = 4, .logit_rows = {0, 1, 2, 3}}});
+  }
+  StepPlan right() const {
+    return make_step_plan(6, shape,
+                          {{.num_requests = 3, .num_draft_rows = 3, .logit_rows = {0, 1, 2}},
+                           {},
+                           {},
+                           {.num_requests = 1, .num_draft_rows = 1, .logit_rows = {0}}},
+                          Forward::kDraft);
+  }
+  std::vector<Violation> said_of(const StepPlan& step_plan) const {
+    const Plans& of = step_plan.forward == Forward::kDraft ? *plans.draft : plans;
+    return verify(of.of(step_plan.regime), of.chain, of.grid, step_plan);
+  }
+};
+
+const Fault kDraftFaults[] = {
+    {"requests are taken for rows (W18)", [](StepPlan& p) { p.padded_rows = {3, 0, 0, 1}; },
+     "padded rows of replica 0 is 3, the counts say 4"},
+    {"rows of the step before, padded already (B146)",
+     [](StepPlan& p) { p.padded_rows = DraftingEngine().verifying().padded_rows; },
+     "padded rows of replica 0 is 12, the counts say 4"},
+    {"the geometry of the step that verified",
+     [](StepPlan& p) { p.max_rows_of_any_home = DraftingEngine().verifying().max_rows_of_any_home; },
+     "most rows of any home is 6, the counts say 2"},
+    {"homes of the step that verified",
+     [](StepPlan& p) { p.rows_per_home = DraftingEngine().verifying().rows_per_home; },
+     "rows of home 0 is 6, the counts say 2"},
+    {"the logits of all rows that verified",
+     [](StepPlan& p) { p.logit_rows_per_home = {4, 2, 0, 0, 0, 0, 2, 2}; },
+     "logit rows of home 0 is 4, the counts say 2"},
+    {"drafts counted as rows of the target",
+     [](StepPlan& p) {
+       for (ReplicaCounts& counts : p.counts) std::swap(counts.num_draft_rows, counts.num_target_rows);
+     },
+     "padded rows of replica 0 is 4, the counts say 0"},
+    {"a draft that says it is the target's", [](StepPlan& p) { p.forward = Forward::kTarget; },
+     "padded rows of replica 0 is 4, the counts say 0"},
+    {"an idle replica is left out (#29144)", [](StepPlan& p) { p.counts.erase(p.counts.begin() + 1); },
+     "number of replicas is 3, the counts say 4"},
+    {"a row made up for an idle replica", [](StepPlan& p) { p.rows_per_home[2] = p.rows_per_home[3] = 1; },
+     "rows of home 2 is 1, the counts say 0"},
+    {"the protocol of prefill, for few rows", [](StepPlan& p) { p.protocol = Protocol::kNormal; },
+     "the protocol is 1, the counts say 0"},
+};
+
+TEST(DraftStepPlanFaults, TheRightOnesAreProven) {
+  const DraftingEngine engine;
+  for (const StepPlan& step_plan : {engine.verifying(), engine.right()}) {
+    const auto found = engine.said_of(step_plan);
+    EXPECT_TRUE(found.empty()) << found[0].says;
+  }
+}
+
+TEST(DraftStepPlanFaults, AreFoundInTheFieldsAndByTheHash) {
+  const DraftingEngine engine;
+  for (const Fault& fault : kDraftFaults) {
+    StepPlan faulty = engine.right();
+    fault.change(faulty);
+    EXPECT_NE(hash_of(faulty), engine.right().hash) << fault.name;
+    EXPECT_EQ(engine.said_of(faulty).size(), 1u) << fault.name;
+    faulty.hash = hash_of(faulty);
+    const auto found = engine.said_of(faulty);
+    ASSERT_EQ(found.size(), 1u) << fault.name;
+    EXPECT_THAT(found[0].says, HasSubstr(fault.says)) << fault.name;
+  }
+}
+
+// More drafts than admission allows are a bug of the caller, not a larger exchange.
+TEST(DraftStepPlanFaults, MoreRowsThanAdmittedMakeNoPlan) {
+  const DraftingEngine engine;
+  const int32_t most = engine.shape.capacity.max_rows;
+  EXPECT_THROW(make_step_plan(6, engine.shape, {{.num_draft_rows = most + 1}, {}, {}, {}}, Forward::kDraft),
+               Fatal);
+  EXPECT_NO_THROW(make_step_plan(6, engine.shape, {{.num_draft_rows = most}, {}, {}, {}}, Forward::kDraft));
+}
+
 }  // namespace
 }  // namespace lockstep::planning::test

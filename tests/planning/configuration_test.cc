@@ -38,6 +38,9 @@ std::vector<ParallelFlags> commands_in(const std::string& message) {
         {"--lm-head-tp-size", &flags.lm_head_tp_size},
         {"--embedding-tp-size", &flags.embedding_tp_size},
         {"--pp-size", &flags.pp_size},
+        {"--speculative-num-steps", &flags.speculative_num_steps},
+        {"--speculative-num-draft-tokens", &flags.speculative_num_draft_tokens},
+        {"--speculative-eagle-topk", &flags.speculative_eagle_topk},
         {"--max-running-requests", &flags.max_running_requests},
         {"--chunked-prefill-size", &flags.chunked_prefill_size}};
     for (std::string word; words >> word;) {
@@ -47,6 +50,8 @@ std::vector<ParallelFlags> commands_in(const std::string& message) {
         flags.enable_dp_lm_head = true;
       } else if (word == "--moe-a2a-backend") {
         words >> flags.moe_a2a_backend.emplace();
+      } else if (word == "--speculative-algorithm") {
+        words >> flags.speculative_algorithm.emplace();
       } else if (word == "--shared-experts") {
         words >> flags.shared_experts.emplace();
       } else if (numbers.count(word) != 0) {
@@ -111,6 +116,28 @@ const Refusal kRefusals[] = {
      "--shared-experts",
      {"--shared-experts sharded", "split, whole"}},
     {{.tp_size = 4, .pp_size = 3}, "--pp-size", {"--pp-size 3", "--pp-size 1"}},
+    {{.tp_size = 4, .speculative_algorithm = "NGRAM"},
+     "--speculative-algorithm",
+     {"--speculative-algorithm NGRAM", "NEXTN", "EAGLE"}},
+    {{.tp_size = 4, .speculative_num_steps = 2},
+     "--speculative-num-steps",
+     {"--speculative-num-steps 2", "without --speculative-algorithm NEXTN"}},
+    {{.tp_size = 4, .speculative_algorithm = "NEXTN", .speculative_num_steps = 17},
+     "--speculative-num-steps",
+     {"--speculative-num-steps 17", "1 and 16"}},
+    {{.tp_size = 4, .speculative_algorithm = "EAGLE", .speculative_num_draft_tokens = 1},
+     "--speculative-num-draft-tokens",
+     {"--speculative-num-draft-tokens 1", "2 and 17"}},
+    {{.tp_size = 4,
+      .speculative_algorithm = "EAGLE",
+      .speculative_num_steps = 3,
+      .speculative_num_draft_tokens = 8},
+     "--speculative-num-draft-tokens",
+     {"--speculative-num-draft-tokens 8", "--speculative-num-steps 3",
+      "--speculative-algorithm EAGLE --speculative-num-steps 3"}},
+    {{.tp_size = 4, .speculative_algorithm = "EAGLE", .speculative_eagle_topk = 4},
+     "--speculative-eagle-topk",
+     {"--speculative-eagle-topk 4", "not a tree", "--speculative-algorithm EAGLE --speculative-num-steps 3"}},
     {{.tp_size = 8, .dp_size = 3, .enable_dp_attention = true}, "--dp-size", {"--dp-size 3", "--tp-size 8"}},
     {{.tp_size = 8, .dp_size = 2}, "--dp-size", {"--dp-size 2", "--enable-dp-attention"}},
     {{.tp_size = 8, .enable_dp_lm_head = true},
@@ -221,6 +248,65 @@ const Setting& setting(const Configuration& solved, const std::string& flag) {
   for (const Setting& entry : solved.settings)
     if (entry.flag == flag) return entry;
   throw std::runtime_error("no setting " + flag);
+}
+
+// SGLang's ways to say three drafts; what is admitted follows from them.
+TEST(Configuration, DraftsAreCountedInRows) {
+  for (const ParallelFlags& flags :
+       {ParallelFlags{.speculative_algorithm = "NEXTN"},
+        ParallelFlags{.speculative_algorithm = "EAGLE",
+                      .speculative_num_steps = 3,
+                      .speculative_num_draft_tokens = 4,
+                      .speculative_eagle_topk = 1},
+        ParallelFlags{.speculative_algorithm = "EAGLE", .speculative_num_draft_tokens = 4}}) {
+    ParallelFlags all = flags;
+    all.tp_size = 4;
+    all.dp_size = 2;
+    all.enable_dp_attention = true;
+    all.max_running_requests = 10;
+    all.chunked_prefill_size = 7;
+    const auto solved = solve_mixed(all);
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->num_drafts, 3);
+    EXPECT_EQ(solved->capacity.max_requests, 5);
+    EXPECT_EQ(solved->capacity.max_decode_rows, 20);
+    EXPECT_EQ(solved->capacity.max_rows, 28);  // 5 * 4 + 7, rounded up to 2
+    EXPECT_EQ(solved->capacity.max_logit_rows, 27);
+  }
+}
+
+TEST(Configuration, AModelThatCannotDraftSaysWhy) {
+  ModelShape model = mixed_model();
+  const ParallelFlags flags{.speculative_algorithm = "NEXTN"};
+  EXPECT_TRUE(solve(flags, model, h200_machine()).ok());
+  model.no_drafts_because = "its layers keep a state";
+  EXPECT_THAT(solve(flags, model, h200_machine()).error().message, HasSubstr("its layers keep a state"));
+  model.no_drafts_because = "";
+  model.draft_layers = {};
+  EXPECT_THAT(solve(flags, model, h200_machine()).error().message, HasSubstr("no MTP module"));
+  EXPECT_EQ(solve(flags, model, h200_machine()).error().field, "--speculative-algorithm");
+}
+
+// Tap and join stand by the replica: what a forward keeps is where the next one looks for it.
+TEST(Configuration, ADraftTakesUpWhatTheTargetKept) {
+  for (const int dp : {1, 2, 4}) {
+    const auto solved = solve_mixed({.tp_size = 4,
+                                     .dp_size = dp,
+                                     .enable_dp_attention = true,
+                                     .ep_size = 4,
+                                     .speculative_algorithm = "NEXTN"});
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    const auto plans = make_plans(*solved, mixed_model(), h200_machine(), Proofs::kAfterEveryPass);
+    ASSERT_TRUE(plans.ok()) << plans.error().message;
+    ASSERT_NE(plans->draft, nullptr);
+    const Edge& tapped = plans->prefill.edges[edge_into(plans->prefill, {StageKind::kTap, 5})];
+    const Plan& draft = plans->draft->prefill;
+    const Edge& joined = draft.edges[edge_into(draft, {StageKind::kJoin, 5})];
+    const Edge& kept = draft.edges[edge_into(draft, {StageKind::kTap, 6})];
+    EXPECT_EQ(tapped.needed, joined.needed);
+    EXPECT_EQ(kept.needed, joined.needed);
+    EXPECT_TRUE(prove(*plans, solved->capacity).ok());
+  }
 }
 
 TEST(Configuration, DefaultsAreOneRankAndSaySo) {

@@ -19,7 +19,8 @@ inline ModelShape small_model(std::vector<ModelShape::Ffn> layers) {
           .top_k = 3,
           .expert_inter = 32,
           .shared_inter = 32,
-          .attention_params = 20000};
+          .attention_params = 20000,
+          .draft_layers = {ModelShape::Ffn::kExperts}};
 }
 inline ModelShape mixed_model() {
   using enum ModelShape::Ffn;

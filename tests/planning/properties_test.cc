@@ -42,6 +42,8 @@ ParallelFlags some_flags(Draws& draws) {
   flags.enable_dp_attention = draws.below(3) > 0;
   flags.enable_dp_lm_head = draws.below(4) == 0;
   if (draws.below(8) == 0) flags.pp_size = some_width(draws);
+  if (draws.below(4) == 0) flags.speculative_algorithm = draws.below(5) == 0 ? "STANDALONE" : "NEXTN";
+  if (draws.below(8) == 0) flags.speculative_num_steps = draws.below(20);
   if (draws.below(2) == 0)
     flags.shared_experts = std::vector{"split", "whole", "split", "whole", "whole", ""}[draws.below(6)];
   if (draws.below(2) == 0)

@@ -103,21 +103,36 @@ struct Submitted {
 struct Coverage {
   uint64_t preemptions = 0, requests = 0, cancelled = 0, scored = 0, mixed_steps = 0, idle_replicas = 0,
            refused = 0;
-  uint64_t output_tokens = 0, failed = 0;
+  uint64_t output_tokens = 0, failed = 0, drafted = 0, accepted = 0;
   uint64_t tokens_from_cache = 0, tokens_looked_up = 0, loads = 0, saves = 0;
 };
 
 constexpr const char* kFault = "layer 2: logit not finite";
 constexpr const char* kFailure = "rank 1 failed";
 
+// For the drafts of every request, as a configuration has it; sometimes there is less.
+SchedulerLimits with_room(SchedulerLimits limits, int num_drafts, Chance& chance) {
+  if (num_drafts == 0) return limits;
+  limits.sequence_state = SequenceState::kNone;  // a state cannot be taken back
+  limits.num_snapshots = 0;
+  if (chance.one_in(4)) return limits;
+  planning::Capacity& capacity = limits.shape.capacity;
+  const int32_t more = capacity.max_requests * num_drafts;
+  capacity.max_rows = planning::round_up(capacity.max_rows + more, limits.shape.row_quantum());
+  capacity.max_decode_rows = planning::round_up(capacity.max_decode_rows + more, limits.shape.row_quantum());
+  capacity.max_logit_rows += more;
+  return limits;
+}
+
 class Schedule {
  public:
-  explicit Schedule(uint64_t seed)
+  explicit Schedule(uint64_t seed, int num_drafts = 0)
       : chance_(seed),
-        limits_(random_limits(chance_)),
+        limits_(with_room(random_limits(chance_), num_drafts, chance_)),
         model_(scripted_model(kVocab, limits_.context_length)),
         executor_(limits_, kVocab),
-        loop_({limits_, {.num_logits = kVocab}, model_.eos_token_ids}, executor_) {
+        loop_({limits_, {.num_logits = kVocab}, model_.eos_token_ids, num_drafts}, executor_) {
+    if (num_drafts > 0) executor_.drafts = ScriptedExecutor::Drafts::kMade;
     executor_.fault_of = [this](RequestId id, int32_t position) {
       return submitted_.at(id).faulty_at == position ? std::string(kFault) : std::string();
     };
@@ -234,6 +249,8 @@ class Schedule {
     coverage.loads += static_cast<uint64_t>(executor_.num_loads);
     coverage.saves += static_cast<uint64_t>(executor_.num_saves);
     EXPECT_TRUE(limits_.prefix_cache == PrefixCache::kOn || stats.prefix_tokens_hit == 0);
+    coverage.drafted += stats.drafted_tokens;
+    coverage.accepted += stats.accepted_tokens;
     coverage.mixed_steps += static_cast<uint64_t>(executor_.num_mixed_steps);
     coverage.idle_replicas += static_cast<uint64_t>(executor_.num_idle_replicas);
   }
@@ -296,6 +313,27 @@ TEST_F(RandomSchedules, EachRequestSaysWhatItSaysAlone) {
   RecordProperty("preemptions", std::to_string(coverage.preemptions));
   RecordProperty("tokens_from_cache", std::to_string(coverage.tokens_from_cache));
   RecordProperty("output_tokens", std::to_string(coverage.output_tokens));
+}
+
+// contract: draft.leaves-no-trace
+// contract: draft.within-capacity
+TEST_F(RandomSchedules, DraftsChangeNoText) {
+  Coverage coverage;
+  for (uint64_t seed = 1; seed <= 3000 / kFewer && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("LOCKSTEP_SCHEDULE_SEED={}", seed));
+    try {
+      Schedule(seed, 1 + static_cast<int>(seed % 4)).play(coverage);
+    } catch (const std::exception& e) {
+      FAIL() << e.what();
+    }
+  }
+  EXPECT_GT(coverage.drafted, 10000U / kFewer);
+  EXPECT_GT(coverage.accepted, 3000U / kFewer);
+  EXPECT_GT(coverage.drafted - coverage.accepted, 3000U / kFewer);
+  EXPECT_GT(coverage.preemptions, 500U / kFewer);
+  EXPECT_GT(coverage.cancelled, 300U / kFewer);
+  RecordProperty("drafted", std::to_string(coverage.drafted));
+  RecordProperty("accepted", std::to_string(coverage.accepted));
 }
 
 // contract: schedule.deterministic

@@ -3,6 +3,7 @@
 // a cache that is addressed by the page tables. A page that is written to while others use it, a context that
 // skips a row, a beginning that is another's or a slot that is given twice therefore changes the text, and
 // most such faults are reported where they happen.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -61,6 +62,7 @@ class ScriptedExecutor final : public Executor {
       Cache& cache = caches_.emplace_back();
       cache.tokens.assign(
           static_cast<size_t>(limits.pages_per_replica) * static_cast<size_t>(limits.page_size), -1);
+      cache.followed = cache.tokens;
       cache.states.resize(static_cast<size_t>(limits.shape.capacity.max_requests + limits.num_snapshots));
     }
   }
@@ -69,6 +71,10 @@ class ScriptedExecutor final : public Executor {
   std::function<void(const StepInput&)> before_step;
   // A fault for the wanted row of a sequence at a position; empty for none.
   std::function<std::string(RequestId, int32_t position)> fault_of;
+  // Whether sequences may step back behind drafts that were rejected.
+  enum class Drafts : uint8_t { kNone, kMade } drafts = Drafts::kNone;
+  // Of so many drafts one is another token than the model will draw.
+  uint64_t wrong_draft_in = 3;
   // Changes logits before they are handed out.
   std::function<void(RequestId, std::span<float>)> spoil;
 
@@ -77,20 +83,27 @@ class ScriptedExecutor final : public Executor {
     check_step(input);
     std::vector<std::vector<LogitRow>> rows_of_home(input.plan.rows_per_home.size());
     std::vector<std::vector<float>> storage;  // what the rows' spans point into
-    for (int32_t replica = 0; replica < limits_.shape.num_replicas; ++replica)
-      forward(input, replica, rows_of_home, storage);
+    for (int32_t replica = 0; replica < limits_.shape.num_replicas; ++replica) {
+      if (input.plan.forward == planning::Forward::kDraft)
+        draft(input, replica, rows_of_home, storage);
+      else
+        forward(input, replica, rows_of_home, storage);
+    }
     hand_out(rows_of_home, sink);
   }
 
   // Seen so far.
-  int64_t num_steps = 0, num_mixed_steps = 0, num_idle_replicas = 0;
+  int64_t num_steps = 0, num_mixed_steps = 0, num_idle_replicas = 0, num_drafted = 0;
   int64_t num_loads = 0, num_saves = 0, num_computed_rows = 0;
   int32_t most_prompt_rows = 0, most_running = 0;
 
  private:
   struct Cache {
-    std::vector<int32_t> tokens;        // [pages * page_size]
-    std::vector<History> states;        // [slots]
+    std::vector<int32_t> tokens;    // [pages * page_size]
+    std::vector<History> states;    // [slots]
+    std::vector<int32_t> followed;  // [pages * page_size] what drafts cache: the token after each
+    std::vector<std::pair<RequestId, int32_t>>
+        kept;                           // of the rows of the last forward: whose, and which token
     std::map<RequestId, int32_t> seen;  // the context that each sequence had after its last step here
   };
 
@@ -100,9 +113,10 @@ class ScriptedExecutor final : public Executor {
     ++num_steps;
     int32_t num_sequences = 0, num_rows = 0;
     for (size_t replica = 0; replica < input.replicas.size(); ++replica) {
-      check_counts(input.replicas[replica], input.plan.counts[replica]);
+      if (input.plan.forward == planning::Forward::kTarget)
+        check_counts(input.replicas[replica], input.plan.counts[replica]);
       num_sequences += static_cast<int32_t>(input.replicas[replica].size());
-      num_rows += input.plan.counts[replica].num_target_rows;
+      num_rows += planning::num_rows(input.plan.counts[replica], input.plan.forward);
       num_idle_replicas += input.replicas[replica].empty() ? 1 : 0;
     }
     LOCKSTEP_CHECK(num_rows > 0, "step {} has {} rows", input.plan.step, num_rows);
@@ -119,13 +133,14 @@ class ScriptedExecutor final : public Executor {
     for (const SequenceRows& rows : sequences) {
       const auto n = static_cast<int32_t>(rows.token_ids.size());
       LOCKSTEP_CHECK_LE(1, n);
-      if (rows.kind == RowKind::kDecode) LOCKSTEP_CHECK_EQ(n, 1);
+      if (rows.kind == RowKind::kDecode && drafts == Drafts::kNone) LOCKSTEP_CHECK_EQ(n, 1);
       (rows.kind == RowKind::kDecode ? num_decode_rows : num_prompt_rows) += n;
       if (rows.kind == RowKind::kDecode)
-        LOCKSTEP_CHECK(rows.wanted == WantedLogits::kLast, "decode of {}", rows.id);
-      const int32_t unwanted = rows.wanted == WantedLogits::kAll    ? 0
-                               : rows.wanted == WantedLogits::kLast ? n - 1
-                                                                    : n;
+        LOCKSTEP_CHECK(rows.wanted == (n == 1 ? WantedLogits::kLast : WantedLogits::kEach), "decode of {}",
+                       rows.id);
+      const int32_t unwanted = rows.wanted == WantedLogits::kEach || rows.wanted == WantedLogits::kAll ? 0
+                               : rows.wanted == WantedLogits::kLast                                    ? n - 1
+                                                                                                       : n;
       for (int32_t i = unwanted; i < n; ++i) logit_rows.push_back(num_rows + i);
       num_rows += n;
       LOCKSTEP_CHECK_LE(0, rows.slot);
@@ -152,22 +167,28 @@ class ScriptedExecutor final : public Executor {
                std::vector<std::vector<float>>& storage) {
     Cache& cache = caches_[static_cast<size_t>(replica)];
     int32_t row = 0;
+    cache.kept.clear();
     copy_slots(cache, input.replicas[static_cast<size_t>(replica)], Copies::kBefore);
     for (const SequenceRows& rows : input.replicas[static_cast<size_t>(replica)]) {
       const auto n = static_cast<int32_t>(rows.token_ids.size());
       const int32_t start = rows.context - n;
       num_computed_rows += n;
       const bool may_start_here = limits_.prefix_cache == PrefixCache::kOn && start % limits_.page_size == 0;
-      if (start != 0 && !may_start_here) LOCKSTEP_CHECK_EQ(start, cache.seen[rows.id]);
+      const int32_t seen = cache.seen[rows.id];
+      // Behind drafts that were rejected it goes on from the last token that was accepted.
+      const bool steps_back = drafts == Drafts::kMade && start <= seen;
+      if (start != 0 && !may_start_here && !steps_back) LOCKSTEP_CHECK_EQ(start, seen);
       cache.seen[rows.id] = rows.context;
       History& state = cache.states[static_cast<size_t>(rows.slot)];
       if (start == 0) state = History();
       // Without anything that is kept once a sequence, the pages are all there is.
-      if (limits_.sequence_state == SequenceState::kNone) state = read_back(cache, rows, start);
+      if (limits_.sequence_state == SequenceState::kNone || (drafts == Drafts::kMade && start < seen))
+        state = read_back(cache, rows, start);
       LOCKSTEP_CHECK_EQ(state.num_tokens(), start);
       LOCKSTEP_CHECK_EQ(state.value(), read_back(cache, rows, start).value());
       for (int32_t i = 0; i < n; ++i, ++row) {
         cache.tokens[place(rows, start + i)] = rows.token_ids[static_cast<size_t>(i)];
+        cache.kept.emplace_back(rows.id, start + i);
         state.add(rows.token_ids[static_cast<size_t>(i)]);
         if (rows.wanted == WantedLogits::kNone || (rows.wanted == WantedLogits::kLast && i + 1 < n)) continue;
         std::vector<float>& logits = storage.emplace_back(scripted_logits(state, vocab_));
@@ -192,6 +213,43 @@ class ScriptedExecutor final : public Executor {
           copies == Copies::kBefore ? snapshot : cache.states[own];
       ++(copies == Copies::kBefore ? num_loads : num_saves);
     }
+  }
+
+  // What a module that drafts would do: it caches the token that followed each, takes up what the row before
+  // kept, and says what the model will say, or something else.
+  void draft(const StepInput& input, int32_t replica, std::vector<std::vector<LogitRow>>& rows_of_home,
+             std::vector<std::vector<float>>& storage) {
+    Cache& cache = caches_[static_cast<size_t>(replica)];
+    const planning::ReplicaCounts& counts = input.plan.counts[static_cast<size_t>(replica)];
+    const std::vector<int32_t>& follows = input.kept_rows[static_cast<size_t>(replica)];
+    LOCKSTEP_CHECK_EQ(static_cast<int32_t>(follows.size()), counts.num_draft_rows);
+    LOCKSTEP_CHECK_EQ(counts.num_requests,
+                      static_cast<int32_t>(input.replicas[static_cast<size_t>(replica)].size()));
+    std::vector<std::pair<RequestId, int32_t>> kept;
+    for (const SequenceRows& rows : input.replicas[static_cast<size_t>(replica)]) {
+      const auto n = static_cast<int32_t>(rows.token_ids.size());
+      for (int32_t token = rows.context - n; token < rows.context; ++token) {
+        const auto row = static_cast<int32_t>(kept.size());
+        const auto [whose, which] = cache.kept.at(static_cast<size_t>(follows[static_cast<size_t>(row)]));
+        LOCKSTEP_CHECK_EQ(whose, rows.id);
+        // The first forward takes up the model's own rows; each further one the row before.
+        LOCKSTEP_CHECK(which == token || (n == 1 && which == token - 1), "token {} of {} follows {}", token,
+                       rows.id, which);
+        cache.followed[place(rows, token)] = rows.token_ids[static_cast<size_t>(token - rows.context + n)];
+        kept.emplace_back(rows.id, token);
+        if (!std::binary_search(counts.logit_rows.begin(), counts.logit_rows.end(), row)) continue;
+        History history = history_of({cache.tokens.data() + place(rows, 0), 1});
+        for (int32_t earlier = 0; earlier <= token; ++earlier)
+          history.add(cache.followed[place(rows, earlier)]);
+        std::vector<float>& logits = storage.emplace_back(scripted_logits(history, vocab_));
+        if (history.value() % wrong_draft_in == 0) std::reverse(logits.begin(), logits.end());
+        const int32_t home = planning::home_of(input.plan, limits_.shape, replica, row).home;
+        rows_of_home[static_cast<size_t>(home)].push_back({replica, row, logits, {}});
+        ++num_drafted;
+      }
+    }
+    LOCKSTEP_CHECK_EQ(static_cast<int32_t>(kept.size()), counts.num_draft_rows);
+    cache.kept = std::move(kept);
   }
 
   size_t place(const SequenceRows& rows, int32_t token) const {

@@ -36,7 +36,8 @@ models::Shards shards_of(const planning::RankGrid& grid, const planning::StageOp
           .expert_tp = shard(grid, rank, splits.expert_tp),
           .shared = shard(grid, rank, splits.shared),
           .head = shard(grid, rank, splits.head),
-          .embedding = shard(grid, rank, splits.embedding)};
+          .embedding = shard(grid, rank, splits.embedding),
+          .drafting = stages.drafting};
 }
 
 Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld& world)
@@ -52,6 +53,7 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .communicator = *communicator_,
                  .kernels = *kernels_,
                  .marks = parts.options.spans == SpanRecording::kOn ? &marks_ : nullptr}),
+      kept_(kernels_->memory()),
       host_logits_(kernels_->memory().host_side()),
       host_ids_(kernels_->memory().host_side()),
       largest_values_(kernels_->memory()),
@@ -76,18 +78,30 @@ Status Rank::load(std::atomic<uint64_t>& bytes_read) {
                             kernels_->memory());
   if (!cache) return cache.error();
   cache_ = *std::move(cache);
+  if (parts_.plans->draft) {
+    draft_boundary_ =
+        std::make_unique<collectives::Boundary>(collectives::Boundary::Parts{.plans = *parts_.plans->draft,
+                                                                             .rank = rank_,
+                                                                             .hidden = parts_.options.hidden,
+                                                                             .communicator = *communicator_,
+                                                                             .kernels = *kernels_});
+    kept_rows_ = kept_.view({parts_.shape.capacity.max_rows, parts_.options.hidden});
+  }
   return Done{};
 }
 
 void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& sink) {
   const ReplicaSequences& sequences = rows.replicas[static_cast<size_t>(replica_)];
+  const bool drafts = input.plan.forward == planning::Forward::kDraft;
+  const std::vector<int32_t> follows = drafts ? kept_rows_of(input) : std::vector<int32_t>();
   const models::Batch batch{.plan = input.plan,
                             .token_ids = rows.token_ids,
                             .positions = rows.positions,
                             .prompts = sequences.prompts,
                             .decodes = sequences.decodes,
                             .page_size = parts_.options.page_size,
-                            .caches = cache_.views()};
+                            .caches = cache_.views(),
+                            .kept_rows = follows};
   const std::vector<SequenceRows>& sequences_of_replica = input.replicas[static_cast<size_t>(replica_)];
   copy_slots(sequences_of_replica, &SequenceRows::load_slot, &SequenceRows::slot);
   const std::vector<OwnRow> own = own_rows(input);
@@ -96,7 +110,8 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
   const bool finds_largest = on_device && std::any_of(own.begin(), own.end(), is_for_largest);
   TensorView logits;
   const auto forward = [&] {
-    logits = model_->forward(batch, {boundary_, *kernels_, workspace_});
+    logits = drafts ? model_->draft(batch, {*draft_boundary_, *kernels_, workspace_, kept_rows_})
+                    : model_->forward(batch, {boundary_, *kernels_, workspace_, kept_rows_});
     LOCKSTEP_CHECK_EQ(static_cast<int64_t>(own.size()), logits.rows());
     if (finds_largest)
       kernels_->largest({.x = logits,
@@ -106,7 +121,7 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
                          .value = largest_values_.view({logits.rows()}),
                          .idx = largest_ids_.view(DType::kI32, {logits.rows()})});
   };
-  if (repeats(input, sequences)) {
+  if (!drafts && repeats(input, sequences)) {
     kernels_->step(shape_of(input.plan, finds_largest ? LogitUse::kLargest : LogitUse::kAny), forward);
   } else {
     forward();
@@ -163,6 +178,17 @@ void Rank::copy_slots(const std::vector<SequenceRows>& sequences, int32_t Sequen
   if (pieces.empty()) return;
   for (const TensorView& slots : cache_.sequence_views())
     kernels_->copy_rows({.sources = {&slots, 1}, .pieces = pieces, .out = slots});
+}
+
+// For every row of the replica, padding included, the kept row that it follows.
+std::vector<int32_t> Rank::kept_rows_of(const StepInput& input) const {
+  LOCKSTEP_CHECK(draft_boundary_ != nullptr, "step {} drafts, and no plan of drafts was made",
+                 input.plan.step);
+  std::vector<int32_t> rows = input.kept_rows.at(static_cast<size_t>(replica_));
+  const planning::ReplicaCounts& counts = input.plan.counts[static_cast<size_t>(replica_)];
+  LOCKSTEP_CHECK_EQ(static_cast<int32_t>(rows.size()), counts.num_draft_rows);
+  rows.resize(static_cast<size_t>(input.plan.padded_rows[static_cast<size_t>(replica_)]), 0);
+  return rows;
 }
 
 // Steps of one rank that only decode come again and again with the same shapes. With several ranks the host
@@ -248,7 +274,8 @@ std::string Rank::fault_of(const StepInput& input, int32_t row) const {
   for (const SequenceRows& sequence : input.replicas[static_cast<size_t>(replica_)]) {
     const auto last = first + static_cast<int32_t>(sequence.token_ids.size()) - 1;
     if (row <= last) {
-      const auto seen = boundary_.non_finite(first, last);
+      const bool drafts = input.plan.forward == planning::Forward::kDraft;
+      const auto seen = (drafts ? *draft_boundary_ : boundary_).non_finite(first, last);
       return fmt::format("the logits are not finite: first seen {} on rank {}, rows {} to {} of replica {}",
                          seen ? seen->where : "at the head", rank_, seen ? seen->first_row : row,
                          seen ? seen->last_row : row, replica_);

@@ -31,6 +31,7 @@ class Rank {
   std::vector<RankSpan> take_spans();
 
  private:
+  std::vector<int32_t> kept_rows_of(const StepInput& input) const;
   bool repeats(const StepInput& input, const ReplicaSequences& sequences) const;
   void copy_slots(const std::vector<SequenceRows>& sequences, int32_t SequenceRows::* from,
                   int32_t SequenceRows::* to);
@@ -55,8 +56,11 @@ class Rank {
   Workspace workspace_;
   std::vector<collectives::Mark> marks_;  // of the step that runs; kept only when steps are traced
   collectives::Boundary boundary_;
+  std::unique_ptr<collectives::Boundary> draft_boundary_;  // where something drafts
   std::unique_ptr<models::Model> model_;
   CacheMemory cache_;
+  Buffer kept_;  // rows from one forward to the next, for drafts
+  TensorView kept_rows_;
   Buffer host_logits_, host_ids_;
   Buffer largest_values_, largest_ids_;  // [rows] of the logits, where a device computes
   std::vector<RankSpan> spans_;          // since they were taken last

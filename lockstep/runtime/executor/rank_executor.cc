@@ -78,7 +78,9 @@ class RankExecutor final : public LoadedRanks {
     whole.encode_as = parts_.options.quantization;
     std::vector<std::string> left_aside;
     whole.left_aside = &left_aside;
-    if (const auto inspected = parts_.description->load(whole, {}); !inspected) return inspected.error();
+    models::Shards shards;
+    shards.drafting = parts_.stages.drafting;
+    if (const auto inspected = parts_.description->load(whole, shards); !inspected) return inspected.error();
     for (const std::string& line : left_aside) log_info("{}", line);
     std::vector<Status> loaded(ranks_.size(), Done{});
     {
@@ -193,7 +195,7 @@ Result<std::unique_ptr<LoadedRanks>> make_rank_executor(RankExecutorParts parts)
 }
 
 StepInput warm_up_step(const planning::StepShape& shape, const std::vector<WarmUpSequence>& sequences,
-                       const WarmUpPages& pages) {
+                       const WarmUpPages& pages, planning::Forward forward) {
   StepInput input;
   std::vector<planning::ReplicaCounts> counts;
   for (int32_t replica = 0; replica < shape.num_replicas; ++replica) {
@@ -210,11 +212,14 @@ StepInput warm_up_step(const planning::StepShape& shape, const std::vector<WarmU
       if (next_page + needed > pages.per_replica) next_page = 0;  // nobody reads what they share
       for (int32_t page = 0; page < needed; ++page) own.page_table.push_back(next_page++);
       ++count.num_requests;
-      count.num_target_rows += sequence.rows;
-      count.logit_rows.push_back(count.num_target_rows - 1);
+      int32_t& rows_so_far = planning::num_rows(count, forward);
+      rows_so_far += sequence.rows;
+      count.logit_rows.push_back(rows_so_far - 1);
     }
+    if (forward == planning::Forward::kDraft)  // all of the first row that was kept
+      input.kept_rows.emplace_back(static_cast<size_t>(count.num_draft_rows), 0);
   }
-  input.plan = planning::make_step_plan(0, shape, std::move(counts));
+  input.plan = planning::make_step_plan(0, shape, std::move(counts), forward);
   return input;
 }
 

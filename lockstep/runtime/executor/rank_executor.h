@@ -62,6 +62,6 @@ struct WarmUpPages {
   int32_t page_size = 16, per_replica = 1;
 };
 StepInput warm_up_step(const planning::StepShape& shape, const std::vector<WarmUpSequence>& sequences,
-                       const WarmUpPages& pages);
+                       const WarmUpPages& pages, planning::Forward forward = planning::Forward::kTarget);
 
 }  // namespace lockstep::runtime

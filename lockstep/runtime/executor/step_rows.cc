@@ -20,15 +20,18 @@ StepRows flatten(const StepInput& input) {
             sequence.token_ids[static_cast<size_t>(row)];
         rows.positions[first_of_replica + static_cast<size_t>(next + row)] = sequence.context - count + row;
       }
-      auto& list = sequence.kind == RowKind::kDecode ? sequences.decodes : sequences.prompts;
-      list.push_back({.page_table = sequence.page_table,
-                      .first_row = next,
-                      .num_rows = count,
-                      .context = sequence.context,
-                      .slot = sequence.slot});
+      const bool decodes = sequence.kind == RowKind::kDecode;
+      auto& list = decodes ? sequences.decodes : sequences.prompts;
+      const int32_t rows_an_entry = decodes ? 1 : count;
+      for (int32_t row = 0; row < count; row += rows_an_entry)
+        list.push_back({.page_table = sequence.page_table,
+                        .first_row = next + row,
+                        .num_rows = rows_an_entry,
+                        .context = sequence.context - count + row + rows_an_entry,
+                        .slot = sequence.slot});
       next += count;
     }
-    LOCKSTEP_CHECK_EQ(next, input.plan.counts[replica].num_target_rows);
+    LOCKSTEP_CHECK_EQ(next, planning::num_rows(input.plan.counts[replica], input.plan.forward));
     first_of_replica += padded;
   }
   return rows;

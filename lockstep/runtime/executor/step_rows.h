@@ -9,7 +9,9 @@
 namespace lockstep::runtime {
 
 struct ReplicaSequences {
-  std::vector<kernels::PagedSequence> prompts, decodes;  // views of the input's page tables
+  // Views of the input's page tables. A row that decodes has an entry of its own, also beside the drafts that
+  // follow it: it is computed as it would be without them.
+  std::vector<kernels::PagedSequence> prompts, decodes;
 };
 
 struct StepRows {

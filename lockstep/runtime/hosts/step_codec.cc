@@ -23,12 +23,13 @@ void write_counts(const planning::ReplicaCounts& counts, ByteWriter& writer) {
 }
 
 void write_plan(const planning::StepPlan& plan, ByteWriter& writer) {
-  const auto& [step, regime, protocol, bucket, counts, padded_rows, rows_per_home, logit_rows_per_home,
-               max_rows_of_any_home, hash] = plan;
+  const auto& [step, regime, protocol, bucket, forward, counts, padded_rows, rows_per_home,
+               logit_rows_per_home, max_rows_of_any_home, hash] = plan;
   writer.put(step);
   writer.put(regime);
   writer.put(protocol);
   writer.put(bucket);
+  writer.put(forward);
   writer.put<uint64_t>(counts.size());
   for (const planning::ReplicaCounts& one : counts) write_counts(one, writer);
   writer.put_array(span_of(padded_rows));
@@ -103,6 +104,7 @@ planning::StepPlan read_plan(ByteReader& reader, const planning::StepShape& shap
   plan.regime = read_choice(reader, "regime", planning::Regime::kPrefill);
   plan.protocol = read_choice(reader, "protocol", planning::Protocol::kNormal);
   plan.bucket = reader.get<int32_t>();
+  plan.forward = read_choice(reader, "forward", planning::Forward::kDraft);
   for (size_t left = read_size(reader, "replicas", shape.num_replicas); left > 0; --left)
     plan.counts.push_back(read_counts(reader, shape.capacity));
   plan.padded_rows = read_values(reader, shape.num_replicas);
@@ -118,7 +120,7 @@ SequenceRows read_sequence(ByteReader& reader, const StepBounds& bounds) {
   SequenceRows rows;
   rows.id = reader.get<RequestId>();
   rows.kind = read_choice(reader, "kind of row", RowKind::kDecode);
-  rows.wanted = read_choice(reader, "wanted logits", WantedLogits::kAll);
+  rows.wanted = read_choice(reader, "wanted logits", WantedLogits::kEach);
   rows.use = read_choice(reader, "use of logits", LogitUse::kLargest);
   rows.token_ids = read_values(reader, bounds.shape.capacity.max_rows);
   check_within(rows.token_ids, "token", bounds.vocab);
@@ -137,16 +139,16 @@ void check_rows(const StepInput& input) {
   for (size_t replica = 0; replica < input.replicas.size(); ++replica) {
     int64_t rows = 0;
     for (const SequenceRows& sequence : input.replicas[replica]) rows += std::ssize(sequence.token_ids);
-    if (rows != input.plan.counts[replica].num_target_rows)
+    if (rows != planning::num_rows(input.plan.counts[replica], input.plan.forward))
       throw WrongBytes(fmt::format("{} rows of replica {} where {} are counted", rows, replica,
-                                   input.plan.counts[replica].num_target_rows));
+                                   planning::num_rows(input.plan.counts[replica], input.plan.forward)));
   }
 }
 
 }  // namespace
 
 void write_step(const StepInput& input, ByteWriter& writer) {
-  const auto& [plan, replicas, num_valid_logits] = input;
+  const auto& [plan, replicas, num_valid_logits, kept_rows] = input;
   write_plan(plan, writer);
   writer.put(num_valid_logits);
   writer.put<uint64_t>(replicas.size());
@@ -154,6 +156,8 @@ void write_step(const StepInput& input, ByteWriter& writer) {
     writer.put<uint64_t>(sequences.size());
     for (const SequenceRows& rows : sequences) write_sequence(rows, writer);
   }
+  writer.put<uint64_t>(kept_rows.size());
+  for (const auto& rows : kept_rows) writer.put_array(span_of(rows));
 }
 
 StepInput read_step(ByteReader& reader, const StepBounds& bounds) {
@@ -168,9 +172,11 @@ StepInput read_step(ByteReader& reader, const StepBounds& bounds) {
     for (size_t more = read_size(reader, "sequences", shape.capacity.max_requests); more > 0; --more)
       sequences.push_back(read_sequence(reader, bounds));
   }
+  for (size_t left = read_size(reader, "kept rows", shape.num_replicas); left > 0; --left)
+    input.kept_rows.push_back(read_values(reader, shape.capacity.max_rows));
   if (input.replicas.size() != theirs.counts.size())
     throw WrongBytes(fmt::format("{} replicas, not {}", input.replicas.size(), theirs.counts.size()));
-  input.plan = planning::make_step_plan(theirs.step, shape, theirs.counts);
+  input.plan = planning::make_step_plan(theirs.step, shape, theirs.counts, theirs.forward);
   check_rows(input);
   if (input.plan.hash != theirs.hash || planning::hash_of(theirs) != theirs.hash) {
     const planning::StepPlan plans[] = {theirs, input.plan};

@@ -43,13 +43,15 @@ StepDraws::StepDraws(const StepInput& input, const Vocabulary& vocabulary, const
 void StepDraws::add(const SequenceRows& rows, const DrawState& state) {
   const auto num_rows = static_cast<int32_t>(rows.token_ids.size());
   const bool is_scored = rows.wanted == WantedLogits::kAll;
+  const bool is_each = rows.wanted == WantedLogits::kEach;
   const bool ends_known = !is_scored || rows.context == state.num_prompt;
   for (int32_t i = num_logit_rows(rows.wanted, num_rows) - 1; i >= 0; --i) {
     const bool is_last = i == 0;
     wanted_.push_back({.state = &state,
-                       .position = rows.context,
+                       .position = is_each ? rows.context - i : rows.context,
                        .next = rows.context - i,
-                       .draws = is_last && ends_known && state.max_new_tokens > 0,
+                       .num_ahead = is_each ? num_rows - 1 - i : 0,
+                       .draws = (is_last || is_each) && ends_known && state.max_new_tokens > 0,
                        .is_scored = is_scored,
                        .ends_scores = is_scored && is_last && ends_known});
   }
@@ -101,7 +103,7 @@ RowResult StepDraws::draw(const WantedRow& wanted, std::span<float> logits) cons
                                        state.prompt_logprobs, vocabulary_.num_valid_tokens);
   if (wanted.ends_scores) result.last_logits.assign(logits.begin(), logits.end());
   if (!wanted.draws) return result;
-  const bool may_end = state.num_output >= state.min_new_tokens;
+  const bool may_end = state.num_output + wanted.num_ahead >= state.min_new_tokens;
   std::vector<uint32_t> allowed;
   if (state.constraint) {
     allowed.resize((logits.size() + 31) / 32);

@@ -71,8 +71,9 @@ class StepDraws {
  private:
   struct WantedRow {
     const DrawState* state = nullptr;
-    int32_t position = 0;  // of the token that the sequence's last row draws
-    int32_t next = 0;      // of the token behind this row
+    int32_t position = 0;   // of the token that the row draws, or the sequence's last row
+    int32_t next = 0;       // of the token behind this row
+    int32_t num_ahead = 0;  // drafts before it that are taken for output
     bool draws = false, is_scored = false, ends_scores = false;
   };
   void add(const SequenceRows& rows, const DrawState& state);

@@ -89,11 +89,22 @@ void Scheduler::plan_decodes(Replica& replica) {
     while (sequence.decodes() && sequence.is_running && sequence.num_planned == 0) {
       if (replica.cache.grow(sequence.table, num_pages_for(sequence.num_tokens(), limits_.page_size),
                              sequence.id))
-        plan(replica, sequence, 1);
+        plan(replica, sequence, 1 + room_for_drafts(replica, sequence));
       else
         preempt(replica, *replica.running.back());  // it may be the sequence itself
     }
   }
+}
+
+// Drafts of a sequence that decodes, as many as pages that are free and the budget hold: nobody gives up
+// pages for what may be rejected.
+int32_t Scheduler::room_for_drafts(Replica& replica, Sequence& sequence) {
+  const Budget& budget = replica.budget;
+  const auto wanted = static_cast<int32_t>(sequence.drafts.size());
+  const int32_t most = std::min({wanted, budget.rows - 1, budget.logit_rows - 1,
+                                 limits_.max_sequence_tokens() - sequence.num_tokens()});
+  if (most <= 0) return 0;
+  return std::min(most, reserve(sequence.id, sequence.num_tokens() + most) - sequence.num_tokens());
 }
 
 // What is left of the budget goes to prompts that have begun. One that is short of pages takes a shorter
@@ -328,6 +339,8 @@ void Scheduler::stop(Sequence& sequence, Pages pages) {
   sequence.is_running = false;
   sequence.num_cached = 0;
   sequence.num_planned = 0;
+  sequence.num_verified = 0;
+  sequence.drafts.clear();
   end_snapshot(replica, sequence, PrefixTree::kNone);
   replica.cache.release(sequence.table, sequence.id, pages);
   replica.running.erase(std::ranges::lower_bound(replica.running, sequence.id, {}, &Sequence::id));
@@ -341,8 +354,8 @@ void Scheduler::preempt(Replica& replica, Sequence& sequence) {
   if (sequence.num_planned > 0) {  // a decode row: prompts are planned after all of these, and oldest first
     LOCKSTEP_CHECK(sequence.decodes(), "request {} has {} prompt rows planned", sequence.id,
                    sequence.num_planned);
-    ++replica.budget.rows;
-    ++replica.budget.logit_rows;
+    replica.budget.rows += sequence.num_planned;
+    replica.budget.logit_rows += sequence.num_planned;
   }
   stop(sequence);
   replica.waiting.push_preempted(sequence);
@@ -356,8 +369,12 @@ void Scheduler::commit() {
     for (Sequence* sequence : replica.running) {
       const bool is_scored =
           sequence->num_planned > 0 && sequence->wanted(sequence->num_planned) == WantedLogits::kAll;
-      sequence->num_cached += sequence->num_planned;
+      // Rows of drafts count only once they are accepted.
+      const int32_t num_known = std::min(sequence->num_planned, sequence->num_pending());
+      if (sequence->num_planned > 0) sequence->num_verified = sequence->num_planned - num_known;
+      sequence->num_cached += num_known;
       sequence->num_planned = 0;
+      sequence->drafts.clear();
       if (is_scored) sequence->num_scored = sequence->num_cached;
       if (const int32_t num_full = sequence->num_cached / limits_.page_size;
           num_full > sequence->table.num_shared && replica.cache.shares()) {
@@ -390,6 +407,42 @@ void Scheduler::append(RequestId id, int32_t token) {
   sequence.tokens.push_back(token);
   ++home(sequence).num_tokens;
   ++sequence.account->tokens_had;
+}
+
+void Scheduler::accept_draft(RequestId id) {
+  Sequence& sequence = find(id);
+  LOCKSTEP_CHECK(sequence.decodes() && sequence.num_verified > 0,
+                 "request {} has {} tokens that are not cached, {} drafts were run", id,
+                 sequence.num_pending(), sequence.num_verified);
+  ++sequence.num_cached;
+  --sequence.num_verified;
+}
+
+void Scheduler::propose(RequestId id, std::vector<int32_t> drafts) {
+  Sequence& sequence = find(id);
+  LOCKSTEP_CHECK(phase_ == Phase::kBetweenSteps, "step {} is running", num_steps_);
+  LOCKSTEP_CHECK(sequence.is_running && sequence.decodes(), "request {} does not generate", id);
+  sequence.drafts = std::move(drafts);
+}
+
+int32_t Scheduler::reserve(RequestId id, int32_t num_tokens) {
+  Sequence& sequence = find(id);
+  LOCKSTEP_CHECK(sequence.is_running, "request {} does not run", id);
+  Replica& replica = home(sequence);
+  const auto held = static_cast<int64_t>(sequence.table.pages.size());
+  const int64_t wanted = num_pages_for(num_tokens, limits_.page_size);
+  const int64_t pages = std::min(wanted, held + replica.cache.num_available());
+  const bool grew =
+      pages <= held || replica.cache.grow(sequence.table, static_cast<int32_t>(pages), sequence.id);
+  LOCKSTEP_CHECK(grew, "{} of {} available pages were not given to request {}", pages - held,
+                 replica.cache.num_available(), id);
+  return static_cast<int32_t>(
+      std::min<int64_t>(static_cast<int64_t>(sequence.table.pages.size()) * limits_.page_size, num_tokens));
+}
+
+planning::StepPlan Scheduler::plan_drafts(std::vector<planning::ReplicaCounts> counts) {
+  LOCKSTEP_CHECK(phase_ == Phase::kBetweenSteps, "step {} is running", num_steps_);
+  return planning::make_step_plan(num_steps_++, limits_.shape, std::move(counts), planning::Forward::kDraft);
 }
 
 void Scheduler::remove(RequestId id, Pages pages) {

@@ -46,6 +46,17 @@ class Scheduler {
 
   // The token drawn after the last one of a running sequence, all of which is cached.
   void append(RequestId id, int32_t token);
+  // The token appended last is the next of the drafts that the last step ran: its row is in the cache
+  // already.
+  void accept_draft(RequestId id);
+  // Tokens that may follow a running sequence's; the next step verifies as many as there is room for. Between
+  // steps.
+  void propose(RequestId id, std::vector<int32_t> drafts);
+  // Takes pages that are free for so many tokens of a running sequence; how many its pages hold then.
+  int32_t reserve(RequestId id, int32_t num_tokens);
+  // The step in which drafts are made, of rows that stand in the running sequences' pages.
+  planning::StepPlan plan_drafts(std::vector<planning::ReplicaCounts> counts);
+
   // Ended or cancelled, wherever it is: its slot is free again, and its pages are or stay in the tree, for
   // others.
   using Pages = ReplicaCache::Pages;
@@ -55,6 +66,7 @@ class Scheduler {
 
   bool empty() const { return sequences_.empty(); }
   const Sequence& sequence(RequestId id) const;
+  bool knows(RequestId id) const { return sequences_.count(id) != 0; }
   int32_t num_running() const { return num_running_; }
   uint64_t num_preemptions() const { return num_preemptions_; }
   const PrefixCounts& prefix_counts() const { return prefix_counts_; }
@@ -91,6 +103,7 @@ class Scheduler {
   int32_t prompt_rows(const Replica& replica, const Sequence& sequence, int32_t num_cached) const;
   int32_t chunk(const Replica& replica, const Sequence& sequence, int32_t num_rows) const;
   void plan(Replica& replica, Sequence& sequence, int32_t num_rows);
+  int32_t room_for_drafts(Replica& replica, Sequence& sequence);
   void plan_snapshot(Replica& replica, Sequence& sequence);
   static void end_snapshot(Replica& replica, Sequence& sequence, int32_t page);
 

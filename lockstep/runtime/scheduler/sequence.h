@@ -35,11 +35,13 @@ struct Sequence {
   bool is_running = false;
   std::vector<int32_t> tokens;  // the prompt, then what was drawn
   int32_t num_prompt = 0;
-  int32_t num_to_score = 0;  // prompt positions whose logits are wanted, the last one's apart
-  int32_t num_scored = 0;    // of these, done; stays when the sequence is preempted
-  int32_t num_cached = 0;    // tokens that the cache holds
-  int32_t num_planned = 0;   // rows in the step that is being formed or run
-  int32_t slot = -1;         // while running
+  int32_t num_to_score = 0;     // prompt positions whose logits are wanted, the last one's apart
+  int32_t num_scored = 0;       // of these, done; stays when the sequence is preempted
+  int32_t num_cached = 0;       // tokens that the cache holds
+  int32_t num_planned = 0;      // rows in the step that is being formed or run
+  int32_t num_verified = 0;     // drafts that the last step ran behind the token drawn last
+  int32_t slot = -1;            // while running
+  std::vector<int32_t> drafts;  // to be verified by the next step; not part of the tokens
   PageTable table;
   int32_t priority = 0;
   std::string tenant;
@@ -63,12 +65,14 @@ struct Sequence {
   // scored twice.
   WantedLogits wanted(int32_t num_rows) const {
     if (num_scored < num_to_score && num_cached >= num_scored) return WantedLogits::kAll;
+    if (num_rows > num_pending()) return WantedLogits::kEach;  // drafts behind the token drawn last
     return num_rows == num_pending() ? WantedLogits::kLast : WantedLogits::kNone;
   }
 };
 
 constexpr int32_t num_logit_rows(WantedLogits wanted, int32_t num_rows) {
-  return wanted == WantedLogits::kAll ? num_rows : wanted == WantedLogits::kLast ? 1 : 0;
+  if (wanted == WantedLogits::kAll || wanted == WantedLogits::kEach) return num_rows;
+  return wanted == WantedLogits::kLast ? 1 : 0;
 }
 
 }  // namespace lockstep::runtime

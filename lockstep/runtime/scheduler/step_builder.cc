@@ -13,7 +13,10 @@ void write_rows(const Sequence& sequence, int32_t page_size, SequenceRows& rows)
   rows.id = sequence.id;
   rows.kind = sequence.decodes() ? RowKind::kDecode : RowKind::kPrompt;
   rows.wanted = sequence.wanted(sequence.num_planned);
-  rows.token_ids.assign(begin, begin + sequence.num_planned);
+  const int32_t num_known = std::min(sequence.num_planned, sequence.num_pending());
+  rows.token_ids.assign(begin, begin + num_known);
+  rows.token_ids.insert(rows.token_ids.end(), sequence.drafts.begin(),
+                        sequence.drafts.begin() + (sequence.num_planned - num_known));
   rows.context = sequence.num_cached + sequence.num_planned;
   rows.page_table.assign(first_page, first_page + num_pages_for(rows.context, page_size));
   rows.slot = sequence.slot;
