@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/log.h"
 #include "lockstep/cli/conversation.h"
 #include "lockstep/cli/report.h"
 #include "lockstep/serving/openai/messages.h"

@@ -226,8 +226,10 @@ void StepLoop::take_tokens(OpenRequest& request, const SequenceRows& rows, std::
     totals_.drafted_tokens += results.size() - 1;
   }
   for (size_t row = 0; row < results.size(); ++row) {
-    if (!results[row].fault.empty())
-      return finish(request, FinishReason::kError, {.error = std::move(results[row].fault)});
+    if (!results[row].fault.empty()) {
+      event.error = std::move(results[row].fault);
+      return finish(request, FinishReason::kError, std::move(event));
+    }
     const int32_t token = results[row].token.token_id;
     if (take_token(request, std::move(results[row].token), event) == Goes::kEnded) return;
     if (row + 1 == results.size() || rows.token_ids[row + 1] != token) break;

@@ -27,12 +27,12 @@ std::vector<runtime::Request> requests() {
   return found;
 }
 
-struct Run {
+struct Ran {
   std::vector<Outcome> outcomes;
   runtime::EngineStats stats;
 };
 
-Run run(planning::ParallelFlags flags, int num_drafts, int page_size = 16) {
+Ran run(planning::ParallelFlags flags, int num_drafts, int page_size = 16) {
   flags.max_running_requests = 5;
   flags.chunked_prefill_size = 24;
   if (num_drafts > 0) {
@@ -41,9 +41,9 @@ Run run(planning::ParallelFlags flags, int num_drafts, int page_size = 16) {
   }
   const auto engine =
       start({.model_directory = repository(kModel), .parallel = std::move(flags), .page_size = page_size});
-  Run run{run_all(*engine, requests()), {}};
-  run.stats = engine->stats();
-  return run;
+  Ran ran{run_all(*engine, requests()), {}};
+  ran.stats = engine->stats();
+  return ran;
 }
 
 struct Case {
@@ -75,9 +75,9 @@ const Case kCases[] = {
 class Drafts : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Drafts, ChangeNoToken) {
-  const Run plain = run(GetParam().flags, 0);
+  const Ran plain = run(GetParam().flags, 0);
   for (const int num_drafts : kSanitized ? std::vector{2} : std::vector{1, 3}) {
-    const Run drafting = run(GetParam().flags, num_drafts, 4);
+    const Ran drafting = run(GetParam().flags, num_drafts, 4);
     ASSERT_EQ(drafting.outcomes.size(), plain.outcomes.size());
     for (size_t at = 0; at < plain.outcomes.size(); ++at) {
       EXPECT_EQ(drafting.outcomes[at].ids, plain.outcomes[at].ids) << "request " << at;
