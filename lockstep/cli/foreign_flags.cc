@@ -17,11 +17,16 @@ constexpr std::string_view kExchange =
     "--moe-a2a-backend in_process; what it exchanges is sized from admission limits";
 constexpr std::string_view kAttentionTp =
     "--moe-dense-tp-size with the attention-TP width (tp-size / dp-size)";
-constexpr std::string_view kNoGraphs = "nothing: no graphs are captured, every step runs as it comes";
+constexpr std::string_view kNoGraphs =
+    "--disable-cuda-graph, or nothing: with --device cuda a step that decodes on one rank is recorded when "
+    "its "
+    "shape first comes, whatever the batch";
 constexpr std::string_view kTransport = "nothing: the backend that carries the rows has no such switch";
 constexpr std::string_view kOneEngine = "one engine for prefill and decode";
 constexpr std::string_view kBalanced = "nothing: experts are placed once, in order";
-constexpr std::string_view kNoDrafts = "nothing: there is no drafting by these means";
+constexpr std::string_view kNoDrafts =
+    "--speculative-algorithm NEXTN, which drafts with the checkpoint's own MTP module, by the target's plan";
+constexpr std::string_view kKernels = "nothing: kernels are chosen by --device and what the processor has";
 constexpr std::string_view kScheduler = "--max-running-requests and --chunked-prefill-size";
 
 constexpr Foreign kForeign[] = {
@@ -50,7 +55,15 @@ constexpr Foreign kForeign[] = {
     {"--deepep-dispatcher-output-dtype", kExchange},
     {"--deepep-v2-mode", kExchange},
     {"--flashinfer-a2a-dispatch-type", kExchange},
-    {"--moe-runner-backend", "nothing: kernels are chosen by what the processor has"},
+    {"--moe-runner-backend", kKernels},
+    {"--attention-backend", kKernels},
+    {"--prefill-attention-backend", kKernels},
+    {"--decode-attention-backend", kKernels},
+    {"--sampling-backend", kKernels},
+    {"--fp8-gemm-backend", kKernels},
+    {"--trust-remote-code", "nothing: no code of a checkpoint is run"},
+    {"--dtype",
+     "nothing: weights stay as they are stored; --quantization and --kv-cache-dtype choose others"},
     {"--enable-two-batch-overlap", "nothing: a step is one batch"},
     {"--tbo-token-distribution-threshold", "nothing: a step is one batch"},
     {"--enable-single-batch-overlap", "nothing: steps run in the plan's order"},
@@ -83,6 +96,8 @@ constexpr Foreign kForeign[] = {
     {"--cuda-graph-config", kNoGraphs},
     {"--cuda-graph-backend-decode", kNoGraphs},
     {"--cuda-graph-backend-prefill", kNoGraphs},
+    {"--cuda-graph-max-bs", kNoGraphs},
+    {"--cuda-graph-bs", kNoGraphs},
     {"--cuda-graph-max-bs-decode", kNoGraphs},
     {"--cuda-graph-max-bs-prefill", kNoGraphs},
     {"--cuda-graph-bs-decode", kNoGraphs},
@@ -90,6 +105,12 @@ constexpr Foreign kForeign[] = {
     {"--disable-decode-cuda-graph", kNoGraphs},
     {"--disable-prefill-cuda-graph", kNoGraphs},
     {"--disable-cuda-graph-padding", kNoGraphs},
+    {"--speculative-draft-model-path", kNoDrafts},
+    {"--speculative-draft-model", kNoDrafts},
+    {"--speculative-draft-model-revision", kNoDrafts},
+    {"--speculative-token-map", kNoDrafts},
+    {"--speculative-accept-threshold-single", "nothing: a draft is accepted where the model draws the same"},
+    {"--speculative-accept-threshold-acc", "nothing: a draft is accepted where the model draws the same"},
     {"--speculative-moe-runner-backend", kNoDrafts},
     {"--speculative-moe-a2a-backend", kNoDrafts},
     {"--speculative-attention-mode", kNoDrafts},

@@ -66,19 +66,51 @@ Json to_json(const planning::Suggestion& one) {
           {"total_gb", one.total_gb}};
 }
 
-int run_suggest(const PlanCommand& command) {
+// Of what --suggest looks for itself, the first that was given; empty: nothing was.
+std::string_view given_beside_suggest(const planning::ParallelFlags& flags) {
+  if (flags.dp_size || flags.enable_dp_attention) return "--dp-size";
+  if (flags.ep_size) return "--ep-size";
+  if (flags.moe_a2a_backend) return "--moe-a2a-backend";
+  if (flags.moe_dense_tp_size) return "--moe-dense-tp-size";
+  if (flags.enable_dp_lm_head) return "--enable-dp-lm-head";
+  if (flags.lm_head_tp_size) return "--lm-head-tp-size";
+  if (flags.embedding_tp_size) return "--embedding-tp-size";
+  if (flags.moe_dp_size) return "--moe-dp-size";
+  if (flags.attn_cp_size) return "--attn-cp-size";
+  if (flags.shared_experts) return "--shared-experts";
+  if (flags.speculative_algorithm) return "--speculative-algorithm";
+  return flags.max_running_requests ? "--max-running-requests" : "";
+}
+
+int run_suggest(const PlanCommand& given) {
+  PlanCommand command = given;
+  const planning::ParallelFlags& flags = command.engine.parallel;
+  if (const std::string_view flag = given_beside_suggest(flags); !flag.empty())
+    return report(invalid_argument(std::string(flag),
+                                   "{} is among what --suggest looks for: leave it out, or plan without "
+                                   "--suggest",
+                                   flag));
+  const bool is_gpu = command.engine.device == runtime::Device::kCuda;
+  if (command.machine.empty())
+    command.machine = fmt::format("{}x{}", flags.tp_size.value_or(1), is_gpu ? "H200" : "cpu");
   const auto sizes = runtime::sizes_of_config(command.engine.model_directory);
   if (!sizes) return report(sizes.error());
   auto machine = planning::machine_named(command.machine);
   if (!machine) return report(machine.error());
-  const auto found = planning::suggest(sizes->shape,
-                                       {.machine = machine->machine,
-                                        .num_ranks = machine->num_ranks,
-                                        .objective = command.objective,
-                                        .context = command.context,
-                                        .state_bytes_per_request = sizes->state_bytes_per_sequence},
-                                       3);
+  if (flags.tp_size && *flags.tp_size != machine->num_ranks)
+    return report(invalid_argument("--tp-size",
+                                   "--tp-size {} and --machine {} name different numbers of ranks",
+                                   *flags.tp_size, command.machine));
+  auto found = planning::suggest(sizes->shape,
+                                 {.machine = machine->machine,
+                                  .num_ranks = machine->num_ranks,
+                                  .objective = command.objective,
+                                  .context = command.context,
+                                  .state_bytes_per_request = sizes->state_bytes_per_sequence},
+                                 3);
   if (!found) return report(found.error());
+  if (machine->machine.name == planning::h200_machine().name)
+    for (planning::Suggestion& one : *found) one.launch += " --device cuda";
   if (command.format == OutputFormat::kJson) {
     Json list = Json::array();
     for (const planning::Suggestion& one : *found) list.push_back(to_json(one));

@@ -45,6 +45,9 @@ class Fields {
     }
   }
 
+  // Of what files did not always say.
+  bool has(const char* key) const { return object_ != nullptr && object_->contains(key); }
+
   int64_t integer(const char* key, int64_t least, int64_t most) {
     const Json* value = find(key);
     if (value == nullptr) return least;
@@ -162,12 +165,13 @@ Result<Described> read_configuration(const Json& file, const PlanFileLimits& lim
       .head = all.one_of("head", {HeadSplit::kAllRanks, HeadSplit::kAttentionTp, HeadSplit::kOwnWidth}),
       .shared = all.one_of("shared_experts",
                            {SharedExpert::kSplit, SharedExpert::kAtHome, SharedExpert::kEveryRank}),
-      .drafting = all.one_of("drafting", {Drafting::kOff, Drafting::kMtp})};
+      .drafting =
+          all.has("drafting") ? all.one_of("drafting", {Drafting::kOff, Drafting::kMtp}) : Drafting::kOff};
   ModelShape model{.hidden = static_cast<int>(model_fields.integer("hidden", 1, 1 << 20)),
                    .vocab = static_cast<int>(model_fields.integer("vocab", 1, 1 << 26)),
                    .top_k = static_cast<int>(model_fields.integer("top_k", 0, 1 << 12))};
   model.layers = layers_of(model_fields.text("layers"));
-  model.draft_layers = layers_of(model_fields.text("draft_layers"));
+  if (model_fields.has("draft_layers")) model.draft_layers = layers_of(model_fields.text("draft_layers"));
   const auto bytes = static_cast<int>(model_fields.integer("bytes_per_value", 1, 8));
   for (const Fields* fields : {&all, &grid_fields, &capacity_fields, &model_fields})
     if (auto status = fields->status(); !status) return status.error();
@@ -344,7 +348,7 @@ Result<StepPlan> step_plan_from_json(const Json& json) {
   const std::string protocol = fields.text("protocol");
   plan.protocol = protocol == "normal" ? Protocol::kNormal : Protocol::kLowLatency;
   plan.bucket = fields.count("bucket");
-  plan.forward = fields.one_of("forward", {Forward::kTarget, Forward::kDraft});
+  if (fields.has("forward")) plan.forward = fields.one_of("forward", {Forward::kTarget, Forward::kDraft});
   plan.padded_rows = fields.numbers("padded_rows");
   plan.rows_per_home = fields.numbers("rows_per_home");
   plan.logit_rows_per_home = fields.numbers("logit_rows_per_home");

@@ -327,11 +327,11 @@ TEST_F(RandomSchedules, DraftsChangeNoText) {
       FAIL() << e.what();
     }
   }
-  EXPECT_GT(coverage.drafted, 10000U / kFewer);
-  EXPECT_GT(coverage.accepted, 3000U / kFewer);
-  EXPECT_GT(coverage.drafted - coverage.accepted, 3000U / kFewer);
-  EXPECT_GT(coverage.preemptions, 500U / kFewer);
-  EXPECT_GT(coverage.cancelled, 300U / kFewer);
+  EXPECT_GT(coverage.drafted, 4000U / kFewer);
+  EXPECT_GT(coverage.accepted, 1500U / kFewer);
+  EXPECT_GT(coverage.drafted - coverage.accepted, 1000U / kFewer);
+  EXPECT_GT(coverage.preemptions, 400U / kFewer);
+  EXPECT_GT(coverage.cancelled, 200U / kFewer);
   RecordProperty("drafted", std::to_string(coverage.drafted));
   RecordProperty("accepted", std::to_string(coverage.accepted));
 }

@@ -59,6 +59,7 @@ void read_modelopt(ConfigReader& outer, ConfigReader& reader, QuantConfig& confi
       {"FP8", "NVFP4", "W4A16_NVFP4", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MIXED_PRECISION"});
   if (reader.integer_or("group_size", 16, 1, kMaxBlock) != 16 && algo.find("NVFP4") != algo.npos)
     reader.refuse("group_size", "is not 16, which NVFP4 has");
+  config.bits = algo.find("NVFP4") != algo.npos ? 4 : 8;
   if (algo == "FP8_PB_WO" || algo == "MIXED_PRECISION") config.block_rows = config.block_cols = 128;
   read_ignored(outer, reader, "ignore", Dialect::kWildcards, config);
   read_ignored(outer, reader, "exclude_modules", Dialect::kWildcards, config);
@@ -251,7 +252,7 @@ double bytes_per_weight(const QuantConfig& config) {
     case Method::kFp8:
       return 1;
     case Method::kModelOpt:
-      return config.block_rows == 0 ? 0.5625 : 1;
+      return config.bits == 4 ? 0.5625 : 1;
     case Method::kMxfp4:
       return 0.53125;
     case Method::kCompressedTensors:
@@ -272,7 +273,7 @@ int block_width(const QuantConfig& config) {
       width = std::max(config.block_rows, config.block_cols);
       break;
     case Method::kModelOpt:
-      width = config.block_rows == 0 ? 16 : config.block_rows;
+      width = config.bits == 4 ? 16 : config.block_rows;
       break;
     case Method::kMxfp4:
       width = 32;

@@ -14,7 +14,7 @@ struct QuantConfig {
   enum class Method : uint8_t { kNone, kFp8, kModelOpt, kCompressedTensors, kMxfp4, kGptq, kAwq };
   Method method = Method::kNone;
   int64_t block_rows = 0, block_cols = 0;  // kFp8, kModelOpt: of a factor; 0: one factor for a tensor
-  int bits = 4;                            // kGptq, kAwq
+  int bits = 4;                            // kModelOpt, kGptq, kAwq
   int64_t group_size = 0;                  // kGptq, kAwq: inputs that share a factor; 0: all
   // Older GPTQ files hold zero points less one.
   enum class Zeros : uint8_t { kLessOne, kAsStored } zeros = Zeros::kLessOne;

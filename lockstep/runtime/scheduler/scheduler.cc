@@ -101,10 +101,12 @@ void Scheduler::plan_decodes(Replica& replica) {
 int32_t Scheduler::room_for_drafts(Replica& replica, Sequence& sequence) {
   const Budget& budget = replica.budget;
   const auto wanted = static_cast<int32_t>(sequence.drafts.size());
-  const int32_t most = std::min({wanted, budget.rows - 1, budget.logit_rows - 1,
-                                 limits_.max_sequence_tokens() - sequence.num_tokens()});
+  // A row for it and for each younger one, which may decode too.
+  const auto others =
+      static_cast<int32_t>(std::distance(replica.running.find(sequence.id), replica.running.end()));
+  const int32_t most = std::min({wanted, budget.rows - others, budget.logit_rows - others});
   if (most <= 0) return 0;
-  return std::min(most, reserve(sequence.id, sequence.num_tokens() + most) - sequence.num_tokens());
+  return std::max(0, reserve(sequence.id, sequence.num_tokens() + most) - sequence.num_tokens());
 }
 
 // What is left of the budget goes to prompts that have begun. One that is short of pages takes a shorter
@@ -430,6 +432,7 @@ int32_t Scheduler::reserve(RequestId id, int32_t num_tokens) {
   LOCKSTEP_CHECK(sequence.is_running, "request {} does not run", id);
   Replica& replica = home(sequence);
   const auto held = static_cast<int64_t>(sequence.table.pages.size());
+  num_tokens = std::min(num_tokens, limits_.max_sequence_tokens());
   const int64_t wanted = num_pages_for(num_tokens, limits_.page_size);
   const int64_t pages = std::min(wanted, held + replica.cache.num_available());
   const bool grew =

@@ -52,7 +52,8 @@ class Scheduler {
   // Tokens that may follow a running sequence's; the next step verifies as many as there is room for. Between
   // steps.
   void propose(RequestId id, std::vector<int32_t> drafts);
-  // Takes pages that are free for so many tokens of a running sequence; how many its pages hold then.
+  // Takes pages that are available for so many tokens of a running sequence, as far as it may grow; how many
+  // of them its pages hold then.
   int32_t reserve(RequestId id, int32_t num_tokens);
   // The step in which drafts are made, of rows that stand in the running sequences' pages.
   planning::StepPlan plan_drafts(std::vector<planning::ReplicaCounts> counts);
