@@ -27,11 +27,12 @@ Tally prove_cases(const std::vector<planning::LatticeCase>& cases) {
   std::atomic<size_t> next = 0;
   size_t done = 0;
   const auto work = [&] {
+    planning::ProvenPlans proven;  // by this thread
     for (size_t at = next++; at < cases.size() && interrupted().load() == 0; at = next++) {
       const int ranks = cases[at].flags.tp_size.value_or(1);
       const planning::Machine machine =
           at % 2 == 0 ? planning::h200_machine() : planning::cpu_ranks_machine(ranks, 2);
-      const planning::CaseResult result = planning::prove_case(cases[at], machine);
+      const planning::CaseResult result = planning::prove_case(cases[at], machine, proven);
       const std::lock_guard lock(counting);
       tally.proofs += result.num_proofs;
       if (!result.failure.empty()) {

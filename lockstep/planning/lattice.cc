@@ -61,9 +61,32 @@ StepPlan fullest(const StepShape& shape, Forward forward) {
   return make_step_plan(0, shape, std::move(counts), forward);
 }
 
+// Everything that verify() and the step plans are made of.
+uint64_t proof_key(const Plans& plans, const Plan& plan, const std::vector<StepPlan>& step_plans) {
+  Hasher hasher;
+  const GridShape& grid = plans.grid.shape();
+  for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp, grid.moe_dp,
+                          grid.head_tp, grid.embedding_tp, grid.attn_cp})
+    hasher.add(static_cast<uint64_t>(width));
+  for (const Stage& stage : plans.chain) {
+    hasher.add(static_cast<uint64_t>(stage.kind)).add(static_cast<uint64_t>(stage.layer));
+    hasher.add(stage.signatures.size());
+    for (const Signature& signature : stage.signatures) {
+      hasher.add(signature.needs.bits()).add(signature.gives.bits()).add(signature.exchange.bits());
+      for (const auto choice : {static_cast<int>(signature.shared), static_cast<int>(signature.mask),
+                                static_cast<int>(signature.ids), static_cast<int>(signature.slots)})
+        hasher.add(static_cast<uint64_t>(choice));
+    }
+  }
+  for (const StepPlan& step_plan : step_plans) hasher.add(step_plan.hash);
+  return hasher.add(hash_of(plan)).value();
+}
+
 std::string prove_plan(const Plans& plans, Regime regime, const std::vector<StepPlan>& step_plans,
-                       int& num_proofs) {
+                       int& num_proofs, ProvenPlans& proven) {
   const Plan& plan = plans.of(regime);
+  const uint64_t key = proof_key(plans, plan, step_plans);
+  if (proven.count(key) != 0) return "";
   if (const auto found = check_structure(plan, plans.chain, plans.grid); !found.empty())
     return to_text(found[0]);
   const ShortenedPlan shortened = without_repeats(plan, plans.chain, plans.grid);
@@ -72,18 +95,18 @@ std::string prove_plan(const Plans& plans, Regime regime, const std::vector<Step
     if (const auto found = verify(shortened.plan, shortened.chain, plans.grid, step_plan); !found.empty())
       return fmt::format("the {} plan: {}", name_of(regime), to_text(found[0]));
   }
+  proven.insert(key);
   return "";
 }
 
 // All regimes of one chain; empty where nothing was found.
-std::string prove_plans(const Plans& plans, const Capacity& capacity, Forward forward, int& num_proofs) {
+std::string prove_plans(const Plans& plans, const Capacity& capacity, Forward forward, int& num_proofs,
+                        ProvenPlans& proven) {
   const StepShape shape = step_shape(plans.grid, capacity);
   std::vector<StepPlan> step_plans = probing_step_plans(shape, forward);
   step_plans.push_back(fullest(shape, forward));
   for (const Regime regime : kRegimes) {
-    const bool is_known = regime != kRegimes[0] && plans.of(regime) == plans.of(kRegimes[0]);
-    if (is_known) continue;
-    const std::string failure = prove_plan(plans, regime, step_plans, num_proofs);
+    const std::string failure = prove_plan(plans, regime, step_plans, num_proofs, proven);
     if (!failure.empty()) return failure;
   }
   return "";
@@ -177,15 +200,20 @@ std::vector<LatticeCase> sampled_worlds(uint64_t seed, int num, int most) {
 }
 
 CaseResult prove_case(const LatticeCase& one, const Machine& machine) {
+  ProvenPlans proven;
+  return prove_case(one, machine, proven);
+}
+
+CaseResult prove_case(const LatticeCase& one, const Machine& machine, ProvenPlans& proven) {
   const ModelShape model = model_of(one.layers);
   if (!works(one.flags, model)) return {.is_refused = true, .failure = {}};
   const auto solved = solve(one.flags, model, machine);
   const auto plans = solved ? make_plans(*solved, model, machine) : Result<Plans>(solved.error());
   if (!plans) return {.failure = to_text(one) + ": " + plans.error().message};
   CaseResult result;
-  result.failure = prove_plans(*plans, solved->capacity, Forward::kTarget, result.num_proofs);
+  result.failure = prove_plans(*plans, solved->capacity, Forward::kTarget, result.num_proofs, proven);
   if (plans->draft && result.failure.empty()) {
-    result.failure = prove_plans(*plans->draft, solved->capacity, Forward::kDraft, result.num_proofs);
+    result.failure = prove_plans(*plans->draft, solved->capacity, Forward::kDraft, result.num_proofs, proven);
     if (!result.failure.empty()) result.failure = "of the drafts " + result.failure;
   }
   if (!result.failure.empty()) result.failure = to_text(one) + ": " + result.failure;

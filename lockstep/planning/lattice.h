@@ -2,6 +2,7 @@
 // Worlds to prove: every configuration of a few ranks, and a sample of larger ones. Each is solved, planned
 // for every regime and proven, or found to be refused. Pure; whoever calls decides on how many threads.
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "lockstep/planning/configuration.h"
@@ -24,9 +25,13 @@ std::vector<LatticeCase> sampled_worlds(uint64_t seed, int num, int most);
 
 struct CaseResult {
   bool is_refused = false;
-  int num_proofs = 0;   // plans under step plans
+  int num_proofs = 0;   // plans under step plans, those that were proven before left out
   std::string failure;  // empty: proven or refused
 };
+// Of what was proven, in this case or another: plans with all that their proof depends on. Flags that change
+// nothing for a model (experts' of one without experts) lead to plans that are the same, and are proven once.
+using ProvenPlans = std::unordered_set<uint64_t>;
+CaseResult prove_case(const LatticeCase& one, const Machine& machine, ProvenPlans& proven);
 CaseResult prove_case(const LatticeCase& one, const Machine& machine);
 
 }  // namespace lockstep::planning
