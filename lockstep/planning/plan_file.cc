@@ -432,6 +432,42 @@ Result<std::vector<Plan>> check_plans(const Json& file, const Described& describ
   return plans;
 }
 
+// What a file says of its plans as a whole, where it does: the grid and the hash.
+std::vector<Violation> compare_whole(const Json& file, const Plans& plans) {
+  std::vector<Violation> found;
+  const auto expect = [&](const std::string& what, const Json* is, const Json& should) {
+    if (is != nullptr && *is != should)
+      found.push_back(difference(what, 0,
+                                 fmt::format("it is {}, the plans and the configuration say {}",
+                                             lockstep::to_text(*is), lockstep::to_text(should))));
+  };
+  const auto field = [](const Json& of, const char* key) -> const Json* {
+    const auto at = of.is_object() ? of.find(key) : of.end();
+    return at != of.end() ? &*at : nullptr;
+  };
+  if (const Json* grid = field(file, "grid")) {
+    Json axes = Json::array();
+    for (const AtomicAxis& axis : plans.grid.axes())
+      axes.push_back({{"name", axis.name}, {"size", axis.size}, {"stride", axis.stride}});
+    expect("grid num_ranks", field(*grid, "num_ranks"), plans.grid.num_ranks());
+    expect("grid num_replicas", field(*grid, "num_replicas"), plans.grid.num_replicas());
+    expect("grid axes", field(*grid, "axes"), axes);
+  }
+  expect("hash", field(file, "hash"), fmt::format("{:016x}", hash_of(plans)));
+  return found;
+}
+
+Plans plans_of(const Described& described, const std::vector<Stage>& chain, const std::vector<Plan>& plans) {
+  const auto of = [&](Regime regime) { return plans[static_cast<size_t>(regime)]; };
+  return {.grid = described.grid,
+          .chain = chain,
+          .decode_load = {},
+          .prefill_load = {},
+          .decode = of(Regime::kDecode),
+          .prefill = of(Regime::kPrefill),
+          .decode_small = of(Regime::kDecodeSmall)};
+}
+
 }  // namespace
 
 Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& limits) {
@@ -442,6 +478,7 @@ Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& l
   Report add(report);
   const auto plans = check_plans(file, *described, described->chain, Forward::kTarget, "", report, add);
   if (!plans) return plans.error();
+  Plans whole = plans_of(*described, described->chain, *plans);
   if (described->draft) {
     const auto draft = file.find("draft");
     if (draft == file.end() || !draft->is_object())
@@ -449,8 +486,11 @@ Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& l
     const auto drafts =
         check_plans(*draft, *described, *described->draft, Forward::kDraft, "draft ", report, add);
     if (!drafts) return drafts.error();
+    whole.draft = std::make_shared<const Plans>(plans_of(*described, *described->draft, *drafts));
   }
   if (auto status = check_step(file, *described, *plans, limits, report, add); !status) return status.error();
+  // Whatever was edited has another hash: it is looked at only where nothing else tells.
+  if (report.found.empty()) add.add("file", compare_whole(file, whole));
   return report;
 }
 

@@ -48,6 +48,25 @@ struct Example {
   TraceSizes sizes() const { return {model.hidden, model.vocab, model.top_k, machine.bytes_per_value}; }
 };
 
+// A plan that is proven and is not the one that the file speaks of.
+TEST(PlanFile, SaysOfItsGridAndItsHashWhatItsPlansSay) {
+  const Example example;
+  Json file = example.file();
+  file["hash"] = fmt::format("{:016x}", hash_of(example.plans));
+  file["grid"] = {{"num_ranks", 4}, {"num_replicas", 2}};
+  EXPECT_TRUE(check_plan_file(file)->found.empty());
+  Json other = file;
+  other["hash"] = "0123456789abcdef";
+  auto report = check_plan_file(other);
+  ASSERT_EQ(report->found.size(), 1u);
+  EXPECT_THAT(report->found[0].violation.says, HasSubstr("it is \"0123456789abcdef\""));
+  other = file;
+  other["grid"]["num_replicas"] = 4;
+  report = check_plan_file(other);
+  ASSERT_EQ(report->found.size(), 1u);
+  EXPECT_EQ(report->found[0].violation.edge, "grid num_replicas");
+}
+
 TEST(PlanFile, WhatIsWrittenIsProvenWhenItIsRead) {
   const Example example;
   for (const std::vector<int>& rows : {std::vector{3, 1}, {0, 0}, {0, 5}, {8, 8}}) {
