@@ -102,8 +102,8 @@ int32_t Scheduler::room_for_drafts(Replica& replica, Sequence& sequence) {
   const Budget& budget = replica.budget;
   const auto wanted = static_cast<int32_t>(sequence.drafts.size());
   // A row for it and for each younger one, which may decode too.
-  const auto others =
-      static_cast<int32_t>(std::distance(replica.running.find(sequence.id), replica.running.end()));
+  const auto others = static_cast<int32_t>(
+      replica.running.end() - std::ranges::lower_bound(replica.running, sequence.id, {}, &Sequence::id));
   const int32_t most = std::min({wanted, budget.rows - others, budget.logit_rows - others});
   if (most <= 0) return 0;
   return std::max(0, reserve(sequence.id, sequence.num_tokens() + most) - sequence.num_tokens());
