@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "lockstep/cli/draft_flags.h"
 #include "lockstep/cli/endpoint_flags.h"
 #include "lockstep/cli/foreign_flags.h"
 #include "lockstep/cli/hosts_flags.h"
@@ -115,17 +116,7 @@ void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
   app.add_option("--shared-experts", flags.shared_experts,
                  "split over the ranks that owe the experts' sum, or whole on every rank")
       ->group(kParallel);
-  app.add_option("--speculative-algorithm", flags.speculative_algorithm,
-                 "NEXTN (or EAGLE): the checkpoint's MTP module drafts tokens, which the next step verifies")
-      ->group(kParallel);
-  app.add_option("--speculative-num-steps", flags.speculative_num_steps,
-                 "Drafts of a request and step: 1 to 16, 3 unless given")
-      ->group(kParallel);
-  app.add_option("--speculative-num-draft-tokens", flags.speculative_num_draft_tokens,
-                 "Rows that verify them: one more than --speculative-num-steps")
-      ->group(kParallel);
-  app.add_option("--speculative-eagle-topk", flags.speculative_eagle_topk, "Branches of a draft: 1 only")
-      ->group(kParallel);
+  add_draft_flags(app, flags, kParallel);
   app.add_option("--pp-size,--pipeline-parallel-size", flags.pp_size, "Pipeline stages: 1 only")
       ->group(kParallel);
   app.add_option("--skip-pass,--disable-pass", flags.skip_passes, "Leave out a pass over the plan, by name")
