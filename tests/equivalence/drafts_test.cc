@@ -96,7 +96,7 @@ TEST_P(Drafts, ChangeNoToken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Configurations, Drafts, ::testing::ValuesIn(kCases),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& one) { return std::string(one.param.name); });
 
 TEST(Drafting, IsRefusedWithTheReasonWhereItCannotBe) {
   planning::ParallelFlags flags{.speculative_algorithm = "NEXTN"};
