@@ -359,6 +359,9 @@ void Scheduler::preempt(Replica& replica, Sequence& sequence) {
     replica.budget.rows += sequence.num_planned;
     replica.budget.logit_rows += sequence.num_planned;
   }
+  // Drafts that were accepted came after the commit that named the pages.
+  if (replica.cache.shares())
+    extend_page_keys(sequence.cache_salt, sequence.tokens, limits_.page_size, sequence.page_keys);
   stop(sequence);
   replica.waiting.push_preempted(sequence);
   ++num_preemptions_;
