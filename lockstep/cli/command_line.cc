@@ -113,18 +113,16 @@ void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
   app.add_option("--embedding-tp-size", flags.embedding_tp_size,
                  "Over how many ranks the embedding's vocabulary is split: any divisor of --tp-size")
       ->group(kParallel);
-  app.add_option("--shared-experts", flags.shared_experts,
-                 "split over the ranks that owe the experts' sum, or whole on every rank")
+  app.add_option("--shared-experts", flags.shared_experts, "split over those who owe their sum, or whole")
       ->group(kParallel);
   add_draft_flags(app, flags, kParallel);
-  app.add_option("--pp-size,--pipeline-parallel-size", flags.pp_size, "Pipeline stages: 1 only")
-      ->group(kParallel);
+  app.add_option("--pp-size,--pipeline-parallel-size", flags.pp_size, "Stages: 1 only")->group(kParallel);
   app.add_option("--skip-pass,--disable-pass", flags.skip_passes, "Leave out a pass over the plan, by name")
       ->group(kParallel);
   app.add_option("--max-running-requests", flags.max_running_requests,
                  "Requests of the whole engine that run at once")
       ->group(kCapacity);
-  app.add_option("--chunked-prefill-size", flags.chunked_prefill_size, "Prompt rows of one replica and step")
+  app.add_option("--chunked-prefill-size", flags.chunked_prefill_size, "Prompt rows a replica and step")
       ->group(kCapacity);
 }
 
