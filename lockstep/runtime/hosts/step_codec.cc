@@ -85,13 +85,14 @@ void check_within(const std::vector<int32_t>& values, const char* what, int64_t 
       throw WrongBytes(fmt::format("{} {} is not between 0 and {}", what, value, end - 1));
 }
 
-planning::ReplicaCounts read_counts(ByteReader& reader, const planning::Capacity& capacity) {
+planning::ReplicaCounts read_counts(ByteReader& reader, const planning::Capacity& capacity,
+                                    planning::Forward forward) {
   planning::ReplicaCounts counts;
   counts.num_requests = read_within(reader, "requests", 0, capacity.max_requests);
   counts.num_target_rows = read_within(reader, "rows", 0, capacity.max_rows);
   counts.num_draft_rows = read_within(reader, "draft rows", 0, capacity.max_rows);
   counts.logit_rows = read_values(reader, capacity.max_logit_rows);
-  check_within(counts.logit_rows, "wanted row", counts.num_target_rows);
+  check_within(counts.logit_rows, "wanted row", planning::num_rows(counts, forward));
   if (!std::is_sorted(counts.logit_rows.begin(), counts.logit_rows.end()))
     throw WrongBytes(fmt::format("{} wanted rows are out of order", counts.logit_rows.size()));
   return counts;
@@ -106,7 +107,7 @@ planning::StepPlan read_plan(ByteReader& reader, const planning::StepShape& shap
   plan.bucket = reader.get<int32_t>();
   plan.forward = read_choice(reader, "forward", planning::Forward::kDraft);
   for (size_t left = read_size(reader, "replicas", shape.num_replicas); left > 0; --left)
-    plan.counts.push_back(read_counts(reader, shape.capacity));
+    plan.counts.push_back(read_counts(reader, shape.capacity, plan.forward));
   plan.padded_rows = read_values(reader, shape.num_replicas);
   plan.rows_per_home = read_values(reader, ranks);
   plan.logit_rows_per_home = read_values(reader, ranks);
@@ -142,6 +143,10 @@ void check_rows(const StepInput& input) {
     if (rows != planning::num_rows(input.plan.counts[replica], input.plan.forward))
       throw WrongBytes(fmt::format("{} rows of replica {} where {} are counted", rows, replica,
                                    planning::num_rows(input.plan.counts[replica], input.plan.forward)));
+    if (input.plan.forward == planning::Forward::kDraft &&
+        (replica >= input.kept_rows.size() || std::ssize(input.kept_rows[replica]) != rows))
+      throw WrongBytes(
+          fmt::format("{} rows of drafts of replica {} do not say what they follow", rows, replica));
   }
 }
 
@@ -173,7 +178,8 @@ StepInput read_step(ByteReader& reader, const StepBounds& bounds) {
       sequences.push_back(read_sequence(reader, bounds));
   }
   for (size_t left = read_size(reader, "kept rows", shape.num_replicas); left > 0; --left)
-    input.kept_rows.push_back(read_values(reader, shape.capacity.max_rows));
+    check_within(input.kept_rows.emplace_back(read_values(reader, shape.capacity.max_rows)), "kept row",
+                 shape.capacity.max_rows);
   if (input.replicas.size() != theirs.counts.size())
     throw WrongBytes(fmt::format("{} replicas, not {}", input.replicas.size(), theirs.counts.size()));
   input.plan = planning::make_step_plan(theirs.step, shape, theirs.counts, theirs.forward);
