@@ -104,6 +104,48 @@ TEST(StepCodec, WhatIsReadIsWhatWasWritten) {
   }
 }
 
+// Two drafts of replica 1, whose rows follow the third and the first of those that were kept.
+StepInput some_drafts() {
+  const auto draft = [](RequestId id, int32_t token) {
+    return SequenceRows{.id = id,
+                        .kind = RowKind::kDecode,
+                        .token_ids = {token},
+                        .context = 1,
+                        .page_table = {static_cast<int32_t>(id)},
+                        .slot = static_cast<int32_t>(id)};
+  };
+  StepInput input;
+  input.replicas = {{}, {draft(1, 11), draft(2, 12)}};
+  input.kept_rows = {{}, {2, 0}};
+  input.plan = planning::make_step_plan(42, bounds().shape,
+                                        {{}, {.num_requests = 2, .num_draft_rows = 2, .logit_rows = {0, 1}}},
+                                        planning::Forward::kDraft);
+  return input;
+}
+
+TEST(StepCodec, DraftsAreReadAsTheyWereWritten) {
+  const StepInput input = some_drafts(), again = read(written(input));
+  EXPECT_EQ(again.plan.forward, planning::Forward::kDraft);
+  EXPECT_EQ(again.plan.hash, input.plan.hash);
+  EXPECT_EQ(again.kept_rows, input.kept_rows);
+  EXPECT_EQ(again.replicas[1][1].token_ids, input.replicas[1][1].token_ids);
+  const auto refused = [](const std::function<void(StepInput&)>& change, const char* words) {
+    StepInput wrong = some_drafts();
+    change(wrong);
+    try {
+      read(written(wrong));
+      ADD_FAILURE() << words;
+    } catch (const WrongBytes& failure) {
+      EXPECT_THAT(failure.what(), HasSubstr(words));
+    }
+  };
+  refused([](StepInput& wrong) { wrong.kept_rows[1][0] = 16; }, "kept row 16");
+  refused([](StepInput& wrong) { wrong.kept_rows[1][0] = -1; }, "kept row -1");
+  refused([](StepInput& wrong) { wrong.kept_rows[1].pop_back(); }, "1 kept rows of replica 1 where 2");
+  refused([](StepInput& wrong) { wrong.kept_rows.pop_back(); }, "kept rows of 1 replicas in a draft step");
+  refused([](StepInput& wrong) { wrong.plan.counts[1].logit_rows = {0, 2}; }, "wanted row 2");
+}
+
 TEST(StepCodec, WarmUpStepsPassToo) {
   const StepBounds of = bounds();
   const StepInput input = warm_up_step(of.shape, std::vector<WarmUpSequence>(4, {.context = 9}),

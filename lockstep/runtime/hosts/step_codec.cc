@@ -150,6 +150,21 @@ void check_rows(const StepInput& input) {
   }
 }
 
+// A draft says for each of its rows which kept row it follows.
+void check_kept_rows(const StepInput& input, const planning::Capacity& capacity) {
+  const bool drafts = input.plan.forward == planning::Forward::kDraft;
+  if (input.kept_rows.size() != (drafts ? input.replicas.size() : 0))
+    throw WrongBytes(fmt::format("kept rows of {} replicas in a {} step", input.kept_rows.size(),
+                                 planning::name_of(input.plan.forward)));
+  for (size_t replica = 0; replica < input.kept_rows.size(); ++replica) {
+    const std::vector<int32_t>& rows = input.kept_rows[replica];
+    if (std::ssize(rows) != input.plan.counts[replica].num_draft_rows)
+      throw WrongBytes(fmt::format("{} kept rows of replica {} where {} are counted", rows.size(), replica,
+                                   input.plan.counts[replica].num_draft_rows));
+    check_within(rows, "kept row", capacity.max_rows);
+  }
+}
+
 }  // namespace
 
 void write_step(const StepInput& input, ByteWriter& writer) {
@@ -184,6 +199,7 @@ StepInput read_step(ByteReader& reader, const StepBounds& bounds) {
     throw WrongBytes(fmt::format("{} replicas, not {}", input.replicas.size(), theirs.counts.size()));
   input.plan = planning::make_step_plan(theirs.step, shape, theirs.counts, theirs.forward);
   check_rows(input);
+  check_kept_rows(input, shape.capacity);
   if (input.plan.hash != theirs.hash || planning::hash_of(theirs) != theirs.hash) {
     const planning::StepPlan plans[] = {theirs, input.plan};
     const auto differences = planning::check_agreement(plans);
