@@ -114,6 +114,8 @@ void EngineLife::admit() {
     if (suspects.empty() || suspects.verdict(fingerprint_of(accepted.request)) == Suspects::Verdict::kFree) {
       take_in(std::move(accepted));
     } else {
+      // What it waits for is not the queue, so the queue's timeout does not count.
+      accepted.waits_until = StepWatch::Clock::time_point::max();
       held_.push_back(std::move(accepted));
     }
   }

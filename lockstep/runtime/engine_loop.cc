@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -145,13 +146,13 @@ EngineLoop::~EngineLoop() { stop(kStopPatience); }
 
 // The life was made with the number that the desk has next.
 void EngineLoop::begin_life(std::shared_ptr<EngineLife> life) {
+  thread_ = std::thread([life] { life->run(); });  // first: it may fail, and it waits for the mutex
   ++desk_->life;
   desk_->mail = {};
   desk_->stats = life->first_stats();
   life_ = std::move(life);
   trouble_since_.reset();
   set_state(State::kServing, "");
-  thread_ = std::thread([life = life_] { life->run(); });
 }
 
 void EngineLoop::set_state(State state, std::string reason) {
@@ -402,11 +403,18 @@ void EngineLoop::restart(Lock& lock, const std::string& failure) {
     std::shared_ptr<EngineLife> life = another_life(lock, reason);
     if (is_lost_) return;
     if (life != nullptr && !is_stopping_ && state_ == State::kRestarting) {
-      ++num_restarts_;
-      begin_life(std::move(life));
-      log_info("the engine serves again, after {:.2f} s", seconds(Clock::now() - now));
-      return;
+      try {
+        begin_life(life);
+        ++num_restarts_;
+        log_info("the engine serves again, after {:.2f} s", seconds(Clock::now() - now));
+        return;
+      } catch (const std::system_error& e) {
+        reason = fmt::format("no thread for the engine: {}", e.what());
+      }
     }
+    lock.unlock();
+    life.reset();  // takes a while
+    lock.lock();
     if (state_ == State::kRestarting) set_state(State::kFailed, reason);
   }
 }
@@ -421,23 +429,30 @@ std::shared_ptr<EngineLife> EngineLoop::another_life(Lock& lock, std::string& fa
   };
   const auto build = std::make_shared<Build>();
   const auto begin = Clock::now();
-  std::thread builder(
-      [build, make = make_executor_, config = config_, desk = desk_, number = desk_->life + 1] {
-        std::shared_ptr<EngineLife> life;
-        std::string why;
-        try {
-          auto executor = make();
-          if (executor) life = std::make_shared<EngineLife>(config, std::move(*executor), desk, number);
-          if (!executor) why = executor.error().message;
-        } catch (const std::exception& e) {
-          why = e.what();
-        }
-        const std::lock_guard guard(desk->mutex);
-        build->life = std::move(life);
-        build->failure = std::move(why);
-        build->is_done = true;
-        desk->changed.notify_all();
-      });
+  const auto make_life = [build, make = make_executor_, config = config_, desk = desk_,
+                          number = desk_->life + 1] {
+    std::shared_ptr<EngineLife> life;
+    std::string why;
+    try {
+      auto executor = make();
+      if (executor) life = std::make_shared<EngineLife>(config, std::move(*executor), desk, number);
+      if (!executor) why = executor.error().message;
+    } catch (const std::exception& e) {
+      why = e.what();
+    }
+    const std::lock_guard guard(desk->mutex);
+    build->life = std::move(life);
+    build->failure = std::move(why);
+    build->is_done = true;
+    desk->changed.notify_all();
+  };
+  std::thread builder;
+  try {
+    builder = std::thread(make_life);
+  } catch (const std::system_error& e) {
+    failure = fmt::format("no thread to start the engine again: {}", e.what());
+    return nullptr;
+  }
   while (!build->is_done) {
     desk_->changed.wait_for(lock, kTick, [&] { return build->is_done; });
     const auto now = Clock::now();
