@@ -57,6 +57,9 @@ void add_totals(EngineStats& to, const EngineStats& of) {
   to.preemptions += of.preemptions;
   to.prefix_tokens_queried += of.prefix_tokens_queried;
   to.prefix_tokens_hit += of.prefix_tokens_hit;
+  to.verifying_steps += of.verifying_steps;
+  to.drafted_tokens += of.drafted_tokens;
+  to.accepted_tokens += of.accepted_tokens;
   for (const auto phase :
        {&PhaseSeconds::admit, &PhaseSeconds::schedule, &PhaseSeconds::upload, &PhaseSeconds::forward,
         &PhaseSeconds::sample, &PhaseSeconds::commit, &PhaseSeconds::deliver})
