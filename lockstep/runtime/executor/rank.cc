@@ -52,7 +52,7 @@ Rank::Rank(const RankExecutorParts& parts, int rank, collectives::InProcessWorld
                  .hidden = parts.options.hidden,
                  .communicator = *communicator_,
                  .kernels = *kernels_,
-                 .marks = parts.options.spans == SpanRecording::kOn ? &marks_ : nullptr}),
+                 .marks = marks_of_steps()}),
       kept_(kernels_->memory()),
       host_logits_(kernels_->memory().host_side()),
       host_ids_(kernels_->memory().host_side()),
@@ -84,7 +84,8 @@ Status Rank::load(std::atomic<uint64_t>& bytes_read) {
                                                                              .rank = rank_,
                                                                              .hidden = parts_.options.hidden,
                                                                              .communicator = *communicator_,
-                                                                             .kernels = *kernels_});
+                                                                             .kernels = *kernels_,
+                                                                             .marks = marks_of_steps()});
     kept_rows_ = kept_.view({parts_.shape.capacity.max_rows, parts_.options.hidden});
   }
   return Done{};
@@ -93,6 +94,8 @@ Status Rank::load(std::atomic<uint64_t>& bytes_read) {
 void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& sink) {
   const ReplicaSequences& sequences = rows.replicas[static_cast<size_t>(replica_)];
   const bool drafts = input.plan.forward == planning::Forward::kDraft;
+  collectives::Boundary& boundary = drafts && draft_boundary_ ? *draft_boundary_ : boundary_;
+  crossing_ = &boundary;
   const std::vector<int32_t> follows = drafts ? kept_rows_of(input) : std::vector<int32_t>();
   const models::Batch batch{.plan = input.plan,
                             .token_ids = rows.token_ids,
@@ -139,7 +142,7 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
   deliver(input, own, in_memory, largest, sink);
   const auto end = std::chrono::steady_clock::now();
   sample_seconds_ = std::chrono::duration<double>(end - begin).count();
-  boundary_.rest();
+  boundary.rest();
   keep_spans(begin, end);
 }
 

@@ -25,7 +25,7 @@ class Rank {
   void wait_idle() const;
 
   // From any thread.
-  std::string doing() const { return boundary_.doing(); }
+  std::string doing() const { return crossing_.load()->doing(); }
   // While no step runs.
   double sample_seconds() const { return sample_seconds_; }
   std::vector<RankSpan> take_spans();
@@ -47,6 +47,9 @@ class Rank {
                std::span<const int32_t> largest, const LogitSink& sink);
   static bool are_finite(std::span<const float> logits);
   std::string fault_of(const StepInput& input, int32_t row) const;
+  std::vector<collectives::Mark>* marks_of_steps() {
+    return parts_.options.spans == SpanRecording::kOn ? &marks_ : nullptr;
+  }
   void keep_spans(std::chrono::steady_clock::time_point sampled, std::chrono::steady_clock::time_point end);
 
   const RankExecutorParts& parts_;
@@ -56,7 +59,8 @@ class Rank {
   Workspace workspace_;
   std::vector<collectives::Mark> marks_;  // of the step that runs; kept only when steps are traced
   collectives::Boundary boundary_;
-  std::unique_ptr<collectives::Boundary> draft_boundary_;  // where something drafts
+  std::unique_ptr<collectives::Boundary> draft_boundary_;           // where something drafts
+  std::atomic<const collectives::Boundary*> crossing_{&boundary_};  // of the two, that of the step that runs
   std::unique_ptr<models::Model> model_;
   CacheMemory cache_;
   Buffer kept_;  // rows from one forward to the next, for drafts
