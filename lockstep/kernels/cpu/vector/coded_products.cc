@@ -140,7 +140,7 @@ class Piece {
   HWY_INLINE void prefetch_next(const uint8_t* codes, size_t outs, int64_t k) const {
     const auto place = reinterpret_cast<uintptr_t>(codes) +
                        static_cast<uintptr_t>(static_cast<int64_t>(outs) * w_.row_bytes +
-                                              (col_ + k) * bits_of(kElement) / 8);
+                                              (col_ + k) * kBits / 8);
     __builtin_prefetch(reinterpret_cast<const void*>(place), 0, 2);
   }
 
@@ -159,6 +159,7 @@ class Piece {
     }
   }
 
+  static constexpr int64_t kBits = kElement == Element::kU4 || kElement == Element::kE2M1 ? 4 : 8;
   const LinearArgs& args_;
   const WeightView& w_;
   const int64_t k_, inner_, col_;  // of the view, and of the stored matrix

@@ -120,8 +120,41 @@ HWY_INLINE void linear_blocks(const Product<W>& p, size_t many_rows_block, Block
   }
 }
 
+// The same sums for one row: one output after the other, so that memory is read in its order. Of several that
+// are read side by side the machine's own prefetching loses track.
+template <class W>
+HWY_INLINE void row_times_row(const float* HWY_RESTRICT x, const W* HWY_RESTRICT w, size_t inner,
+                              float* out) {
+  constexpr size_t kAheadBytes = 8192;
+  V acc[1] = {hn::Zero(Floats())};
+  size_t k = 0;
+  for (; k + 2 * kLanes <= inner; k += 2 * kLanes) {
+    const auto ahead = reinterpret_cast<uintptr_t>(w + k) + kAheadBytes;  // maybe behind the end: no harm
+    __builtin_prefetch(reinterpret_cast<const W*>(ahead), 0, 2);
+    acc[0] = hn::MulAdd(load(x + k), load(w + k), acc[0]);
+    acc[0] = hn::MulAdd(load(x + k + kLanes), load(w + k + kLanes), acc[0]);
+  }
+  for (; k < inner; k += kLanes) {
+    const size_t count = std::min(kLanes, inner - k);
+    acc[0] = hn::MulAdd(load_up_to(x + k, count), load_up_to(w + k, count), acc[0]);
+  }
+  add_sums<1>(acc, out);
+}
+
+template <class W>
+void linear_of_one_row(const Product<W>& p) {
+  std::fill_n(p.out, p.outs, 0.0f);
+  for (size_t o = 0; o < p.outs; ++o)
+    for (size_t k = 0; k < p.inner; k += kInnerBlock)
+      row_times_row(p.x + k, p.w + o * p.w_stride + k, std::min(kInnerBlock, p.inner - k), p.out + o);
+}
+
 template <class W>
 void linear_of(const Product<W>& p) {
+  // With short vectors the chain of one output's sums would take longer than reading.
+  if constexpr (kLanes >= 16) {
+    if (p.rows == 1) return linear_of_one_row(p);
+  }
   linear_blocks(p, kOutBlock<W>, [&](size_t o, size_t /*outs*/, size_t k, size_t /*inner*/) {
     return Block<W>{p.w + o * p.w_stride + k, p.w_stride};
   });
