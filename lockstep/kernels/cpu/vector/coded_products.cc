@@ -138,9 +138,9 @@ class Piece {
   // Codes of the next tile of outputs, as far ahead as this one reads; beyond the end a prefetch does
   // nothing.
   HWY_INLINE void prefetch_next(const uint8_t* codes, size_t outs, int64_t k) const {
-    const auto place = reinterpret_cast<uintptr_t>(codes) +
-                       static_cast<uintptr_t>(static_cast<int64_t>(outs) * w_.row_bytes +
-                                              (col_ + k) * kBits / 8);
+    const auto place =
+        reinterpret_cast<uintptr_t>(codes) +
+        static_cast<uintptr_t>(static_cast<int64_t>(outs) * w_.row_bytes + (col_ + k) * kBits / 8);
     __builtin_prefetch(reinterpret_cast<const void*>(place), 0, 2);
   }
 
