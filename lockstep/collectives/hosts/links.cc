@@ -174,12 +174,15 @@ void Links::take(int process, Peer& peer, Frame frame) {
     case FrameKind::kAlive:
       return;
     case FrameKind::kRows:
-    case FrameKind::kWork: {
-      const std::shared_lock lock(using_);
-      const auto user = users_.find(frame.kind);
-      if (user == users_.end()) break;
-      return user->second->on_frame(process, std::move(frame));
-    }
+    case FrameKind::kWork:
+      // Whoever takes them may be ready a little later than a faster process is.
+      for (;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+        const std::shared_lock lock(using_);
+        if (const auto user = users_.find(frame.kind); user != users_.end())
+          return user->second->on_frame(process, std::move(frame));
+        if (closing_ || !failure().empty()) return;
+        peer.last_heard = now();
+      }
     case FrameKind::kFailed: {
       const size_t size = std::min(frame.size, kMostReasonBytes);
       const std::string reason(reinterpret_cast<const char*>(frame.bytes.get()), size);
