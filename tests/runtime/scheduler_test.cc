@@ -303,6 +303,75 @@ TEST(Scheduler, AbandoningAStepLeavesSequencesThatCanBeRemoved) {
   scheduler.check_idle();
 }
 
+// What a cache of so many pages makes of four sequences until each has 22 tokens: who was preempted, and
+// whose rows of which kind stood in every step. Drafts are proposed wherever there is room, and never right.
+struct Course {
+  std::vector<std::string> steps;
+  uint64_t num_preemptions = 0;
+  int num_verified = 0;
+};
+
+Course course_of(int num_pages, int num_drafts) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = num_pages;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 4; ++id) scheduler.add(prompt_of(id, 8 - static_cast<int>(id)));
+  Course course;
+  while (!scheduler.empty()) {
+    std::optional<StepInput> input = scheduler.next();
+    scheduler.commit();
+    std::string& step = course.steps.emplace_back();
+    for (const SequenceRows& rows : input->replicas[0]) {
+      const bool is_prompt = rows.kind == RowKind::kPrompt;
+      step += fmt::format(" {}{}", rows.id, is_prompt ? std::string(rows.token_ids.size(), 'P') : "D");
+      course.num_verified += rows.wanted == WantedLogits::kEach ? 1 : 0;
+      const Sequence& sequence = scheduler.sequence(rows.id);
+      if (sequence.num_pending() > 0) continue;
+      scheduler.append(rows.id, 5);
+      if (sequence.num_tokens() == 22) {
+        scheduler.remove(rows.id);
+      } else if (num_drafts > 0) {
+        const int32_t room = scheduler.reserve(rows.id, sequence.num_tokens() + num_drafts);
+        const auto num = static_cast<size_t>(std::max(0, room - sequence.num_tokens()));
+        scheduler.propose(rows.id, std::vector<int32_t>(num, 9));
+      }
+    }
+    scheduler.check_invariants();
+  }
+  course.num_preemptions = scheduler.num_preemptions();
+  return course;
+}
+
+// contract: draft.within-capacity
+TEST(Scheduler, NobodyIsPreemptedOrHeldUpForDrafts) {
+  uint64_t num_preemptions = 0;
+  for (int num_pages = 6; num_pages <= 26; ++num_pages) {
+    const Course without = course_of(num_pages, 0);
+    num_preemptions += without.num_preemptions;
+    for (const int num_drafts : {1, 4, 9}) {
+      const Course with = course_of(num_pages, num_drafts);
+      EXPECT_EQ(with.num_preemptions, without.num_preemptions) << num_pages << " pages, " << num_drafts;
+      EXPECT_EQ(with.steps, without.steps) << num_pages << " pages, " << num_drafts << " drafts";
+      EXPECT_GT(with.num_verified, 0) << num_pages << " pages, " << num_drafts << " drafts";
+    }
+  }
+  EXPECT_GT(num_preemptions, 10U);
+}
+
+// Two sequences of nine tokens, and six pages: each needs its third for the token drawn last.
+// contract: draft.within-capacity
+TEST(Scheduler, APageIsTakenBackFromDraftsThatTheStepHasAlready) {
+  SchedulerLimits limits = roomy();
+  limits.pages_per_replica = 6;
+  Scheduler scheduler(limits);
+  for (RequestId id = 1; id <= 2; ++id) scheduler.add(prompt_of(id, 8));
+  play(scheduler);
+  EXPECT_EQ(scheduler.reserve(1, 13), 13) << "a page for the token and one more for drafts";
+  scheduler.propose(1, {9, 9, 9, 9});
+  EXPECT_THAT(play(scheduler), ElementsAre("1:D+ 2:D+"));
+  EXPECT_EQ(scheduler.num_preemptions(), 0U);
+}
+
 // contract: step.slot-kept
 TEST(Scheduler, SlotsAreUniqueAndReused) {
   SchedulerLimits limits = roomy();

@@ -59,6 +59,14 @@ bool ReplicaCache::grow(PageTable& table, int32_t num_pages, Owner owner) {
          pool_.grow(table.pages, num_pages, owner);
 }
 
+void ReplicaCache::shrink(PageTable& table, int32_t num_pages, Owner owner) {
+  LOCKSTEP_CHECK_LE(table.num_shared, num_pages);
+  if (num_pages >= std::ssize(table.pages)) return;
+  std::vector<int32_t> behind(table.pages.begin() + num_pages, table.pages.end());
+  pool_.release(behind, owner);
+  table.pages.resize(static_cast<size_t>(num_pages));
+}
+
 void ReplicaCache::share(const TreePath& path, int32_t num_full, PageTable& table, Owner owner) {
   if (!shares()) return;
   while (table.num_shared < num_full) {

@@ -62,6 +62,8 @@ class ReplicaCache {
   int32_t num_available_beside(const PrefixHit& hit) const;
   // Lengthens the table to `num_pages` pages, or leaves everything as it was when so many are not available.
   [[nodiscard]] bool grow(PageTable& table, int32_t num_pages, Owner owner);
+  // Leaves the table its first `num_pages` pages, or all that it has; those behind are its own.
+  void shrink(PageTable& table, int32_t num_pages, Owner owner);
   // The first `num_full` pages of the table are full. Where the tree has one already, the table takes that
   // one instead of its own.
   void share(const TreePath& path, int32_t num_full, PageTable& table, Owner owner);

@@ -90,14 +90,14 @@ void Scheduler::plan_decodes(Replica& replica) {
       if (replica.cache.grow(sequence.table, num_pages_for(sequence.num_tokens(), limits_.page_size),
                              sequence.id))
         plan(replica, sequence, 1 + room_for_drafts(replica, sequence));
-      else
+      else if (!take_back_drafts(replica))
         preempt(replica, *replica.running.back());  // it may be the sequence itself
     }
   }
 }
 
-// Drafts of a sequence that decodes, as many as pages that are free and the budget hold: nobody gives up
-// pages for what may be rejected.
+// Drafts of a sequence that decodes, as many as pages that are free and the budget hold. Whoever needs such a
+// page for what is known takes it back.
 int32_t Scheduler::room_for_drafts(Replica& replica, Sequence& sequence) {
   const Budget& budget = replica.budget;
   const auto wanted = static_cast<int32_t>(sequence.drafts.size());
@@ -107,6 +107,26 @@ int32_t Scheduler::room_for_drafts(Replica& replica, Sequence& sequence) {
   const int32_t most = std::min({wanted, budget.rows - others, budget.logit_rows - others});
   if (most <= 0) return 0;
   return std::max(0, reserve(sequence.id, sequence.num_tokens() + most) - sequence.num_tokens());
+}
+
+// The youngest sequence that has pages for drafts gives them up, and the drafts with them: nobody is
+// preempted for what may be rejected. False where none has some.
+bool Scheduler::take_back_drafts(Replica& replica) {
+  const auto has_some = [this](const Sequence* sequence) {
+    return sequence->decodes() &&
+           std::ssize(sequence->table.pages) > num_pages_for(sequence->num_tokens(), limits_.page_size);
+  };
+  const auto found = std::find_if(replica.running.rbegin(), replica.running.rend(), has_some);
+  if (found == replica.running.rend()) return false;
+  Sequence& sequence = **found;
+  if (const int32_t num_planned = sequence.num_planned - 1; num_planned > 0) {
+    replica.budget.rows += num_planned;
+    replica.budget.logit_rows += num_planned;
+    sequence.num_planned = 1;
+  }
+  sequence.drafts.clear();
+  replica.cache.shrink(sequence.table, num_pages_for(sequence.num_tokens(), limits_.page_size), sequence.id);
+  return true;
 }
 
 // What is left of the budget goes to prompts that have begun. One that is short of pages takes a shorter
@@ -122,6 +142,7 @@ void Scheduler::plan_prompts(Replica& replica) {
         return static_cast<int32_t>(
             std::min<int64_t>(pages * limits_.page_size - sequence.num_cached, in_budget));
       };
+      while (in_cache() < in_budget && take_back_drafts(replica)) continue;
       while (in_budget > 0 && in_cache() <= 0 && replica.running.back() != &sequence)
         preempt(replica, *replica.running.back());
       const int32_t num_rows = chunk(replica, sequence, in_cache());
@@ -147,10 +168,12 @@ int32_t Scheduler::prompt_rows(const Replica& replica, const Sequence& sequence,
 
 void Scheduler::plan(Replica& replica, Sequence& sequence, int32_t num_rows) {
   Budget& budget = replica.budget;
-  const bool has_pages = replica.cache.grow(
-      sequence.table, num_pages_for(sequence.num_cached + num_rows, limits_.page_size), sequence.id);
-  LOCKSTEP_CHECK(has_pages, "{} rows of request {} were planned with {} pages available", num_rows,
-                 sequence.id, replica.cache.num_available());
+  const int32_t num_pages = num_pages_for(sequence.num_cached + num_rows, limits_.page_size);
+  while (!replica.cache.grow(sequence.table, num_pages, sequence.id)) {
+    const bool has_more = take_back_drafts(replica);
+    LOCKSTEP_CHECK(has_more, "{} rows of request {} were planned with {} pages available", num_rows,
+                   sequence.id, replica.cache.num_available());
+  }
   budget.rows -= num_rows;
   if (!sequence.decodes()) budget.prompt_rows -= num_rows;
   budget.logit_rows -= num_logit_rows(sequence.wanted(num_rows), num_rows);
@@ -275,11 +298,12 @@ int32_t Scheduler::num_pages_wanted(const Sequence& sequence) const {
 }
 
 // A sequence starts only when the pages that are available, less what the running ones still need for their
-// known tokens, hold all of its own: one that was preempted is not started just to be preempted again.
+// known tokens and with what they have for drafts, hold all of its own: one that was preempted is not started
+// just to be preempted again.
 bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence, const PrefixHit& hit) const {
   int64_t spare = replica.cache.num_available_beside(hit);
   for (const Sequence* other : replica.running)
-    spare -= std::max<int64_t>(0, num_pages_wanted(*other) - static_cast<int64_t>(other->table.pages.size()));
+    spare -= num_pages_wanted(*other) - static_cast<int64_t>(other->table.pages.size());
   return num_pages_wanted(sequence) - hit.num_pages() <= spare;
 }
 

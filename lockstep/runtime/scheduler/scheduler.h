@@ -105,6 +105,7 @@ class Scheduler {
   int32_t chunk(const Replica& replica, const Sequence& sequence, int32_t num_rows) const;
   void plan(Replica& replica, Sequence& sequence, int32_t num_rows);
   int32_t room_for_drafts(Replica& replica, Sequence& sequence);
+  bool take_back_drafts(Replica& replica);
   void plan_snapshot(Replica& replica, Sequence& sequence);
   static void end_snapshot(Replica& replica, Sequence& sequence, int32_t page);
 
