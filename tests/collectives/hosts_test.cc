@@ -339,6 +339,53 @@ TEST_F(Join, EveryTwoAreLinkedAndTheLeastCapacityCounts) {
   }
 }
 
+// A process may be ready before the one that it speaks to.
+TEST_F(Join, WhatComesBeforeItsUserIsKeptInOrder) {
+  const auto joined = all({place(2, 0), place(2, 1)}, {passport(4), passport(4)});
+  struct User final : LinkUser {
+    std::mutex mutex;
+    std::vector<size_t> sizes;
+    std::string failure;
+    void on_frame(int process, Frame frame) override {
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(process, 1);
+      sizes.push_back(frame.size);
+    }
+    void on_failure(const std::string& reason) override {
+      const std::lock_guard lock(mutex);
+      failure = reason;
+    }
+    bool has(size_t num) {
+      for (int round = 0; round < 1000; ++round) {
+        {
+          const std::lock_guard lock(mutex);
+          if (sizes.size() >= num || !failure.empty()) return failure.empty();
+        }
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+      return false;
+    }
+  } rows, work;
+  ASSERT_TRUE(joined[0]);
+  ASSERT_TRUE(joined[1]);
+  Links &head = *joined[0]->links, &other = *joined[1]->links;
+  head.attach(FrameKind::kRows, rows);
+  const std::vector<std::byte> bytes(3);
+  const auto send = [&](FrameKind kind, size_t size) {
+    const auto part = std::span<const std::byte>(bytes).first(size);
+    other.send(0, kind, {&part, 1});
+  };
+  for (const size_t size : {1, 2, 3}) send(FrameKind::kWork, size);
+  send(FrameKind::kRows, 0);
+  ASSERT_TRUE(rows.has(1)) << rows.failure;  // so the others have come too
+  head.attach(FrameKind::kWork, work);
+  EXPECT_EQ(work.sizes, (std::vector<size_t>{1, 2, 3}));
+  send(FrameKind::kWork, 2);
+  EXPECT_TRUE(work.has(4));
+  head.detach(FrameKind::kWork);
+  head.detach(FrameKind::kRows);
+}
+
 TEST_F(Join, WhoIsMissingIsNamed) {
   std::vector<HostPlace> places = {place(4, 0), place(4, 2)};
   places[0].patience = milliseconds(500);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4b53434c;  // "LCSK"
 constexpr size_t kMostReasonBytes = 4096;
+constexpr size_t kMostEarlyBytes = size_t{64} << 20, kMostEarlyFrames = 1024;
 constexpr size_t kBytesAtOnce = size_t{1} << 20;
 
 struct FrameHead {
@@ -96,16 +97,27 @@ std::string Links::name_of(int process) const {
 }
 
 void Links::attach(FrameKind kind, LinkUser& user) {
+  std::string refused;
   {
     const std::unique_lock lock(using_);
     users_[kind] = &user;
+    for (Early& early : early_) {
+      if (early.frame.kind != kind || !refused.empty()) continue;
+      try {
+        user.on_frame(early.process, std::move(early.frame));
+      } catch (const std::exception& failure) {
+        refused = fmt::format("a message of {} was refused: {}", name_of(early.process), failure.what());
+      }
+    }
+    std::erase_if(early_, [kind](const Early& early) { return early.frame.kind == kind; });
   }
+  if (!refused.empty()) return fail(refused);  // which tells the user too
   if (const std::string reason = failure(); !reason.empty()) user.on_failure(reason);
 }
 
 void Links::detach(FrameKind kind) {
   const std::unique_lock lock(using_);
-  users_.erase(kind);
+  users_[kind] = nullptr;
 }
 
 void Links::send(int process, FrameKind kind, Parts parts) {
@@ -145,7 +157,8 @@ void Links::fail_as(const std::string& reason, Tell tell) {
     for (auto& [process, peer] : peers_) send_if_free(*peer, FrameKind::kFailed, {&part, 1});
   }
   const std::shared_lock lock(using_);
-  for (const auto& [kind, user] : users_) user->on_failure(reason);
+  for (const auto& [kind, user] : users_)
+    if (user != nullptr) user->on_failure(reason);
 }
 
 std::string Links::failure() const {
@@ -175,14 +188,7 @@ void Links::take(int process, Peer& peer, Frame frame) {
       return;
     case FrameKind::kRows:
     case FrameKind::kWork:
-      // Whoever takes them may be ready a little later than a faster process is.
-      for (;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-        const std::shared_lock lock(using_);
-        if (const auto user = users_.find(frame.kind); user != users_.end())
-          return user->second->on_frame(process, std::move(frame));
-        if (closing_ || !failure().empty()) return;
-        peer.last_heard = now();
-      }
+      return hand_over(process, std::move(frame));
     case FrameKind::kFailed: {
       const size_t size = std::min(frame.size, kMostReasonBytes);
       const std::string reason(reinterpret_cast<const char*>(frame.bytes.get()), size);
@@ -197,6 +203,25 @@ void Links::take(int process, Peer& peer, Frame frame) {
       break;
   }
   throw ConnectionLost(fmt::format("a message of kind {} came", static_cast<int>(frame.kind)));
+}
+
+void Links::hand_over(int process, Frame frame) {
+  const FrameKind kind = frame.kind;
+  {
+    const std::shared_lock lock(using_);
+    if (const auto user = users_.find(kind); user != users_.end() && user->second != nullptr)
+      return user->second->on_frame(process, std::move(frame));
+  }
+  const std::unique_lock lock(using_);  // somebody may have come in between
+  if (const auto user = users_.find(kind); user != users_.end()) {
+    if (user->second != nullptr) return user->second->on_frame(process, std::move(frame));
+    throw ConnectionLost(fmt::format("a message of kind {} came", static_cast<int>(kind)));
+  }
+  size_t bytes = frame.size;
+  for (const Early& early : early_) bytes += early.frame.size;
+  if (bytes > kMostEarlyBytes || early_.size() >= kMostEarlyFrames)
+    throw ConnectionLost(fmt::format("{} messages came before anybody could take them", early_.size() + 1));
+  early_.push_back({process, std::move(frame)});
 }
 
 // A process that is stopped, or whose machine or network is gone, closes no connection: it is known by its

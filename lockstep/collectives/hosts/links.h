@@ -81,8 +81,9 @@ class Links {
   }
   std::string name_of(int process) const;  // "process 1 (ranks 2 to 3, 10.0.0.2)"
 
-  // Frames of the kind (kRows or kWork) go to the user until it is detached; they may not come while nobody
-  // is attached. A failure that was before is told at once. When detach() returns no call runs any more.
+  // Frames of the kind (kRows or kWork) go to the user until it is detached, those that came before first of
+  // all: another process may be ready earlier. After that they may not come. A failure that was before is
+  // told at once. When detach() returns no call runs any more.
   void attach(FrameKind kind, LinkUser& user);
   void detach(FrameKind kind);
 
@@ -105,6 +106,7 @@ class Links {
   };
   void receive(int process, Peer& peer);
   void take(int process, Peer& peer, Frame frame);
+  void hand_over(int process, Frame frame);
   void watch(const std::stop_token& stop);
   enum class Tell : uint8_t { kEveryone, kOwner };
   void fail_as(const std::string& reason, Tell tell);
@@ -114,7 +116,12 @@ class Links {
   std::map<int, std::unique_ptr<Peer>> peers_;
   std::map<int, std::string> addresses_;
   std::shared_mutex using_;               // shared by calls of users
-  std::map<FrameKind, LinkUser*> users_;  // guarded by using_
+  std::map<FrameKind, LinkUser*> users_;  // guarded by using_; null: detached
+  struct Early {
+    int process = 0;
+    Frame frame;
+  };
+  std::vector<Early> early_;  // what came before its user; guarded by using_
   mutable std::mutex mutex_;
   std::string failure_;  // guarded by mutex_
   std::atomic<bool> closing_{false};
