@@ -64,8 +64,8 @@ void EngineLife::admit_early() {
   admit();
 }
 
-// A step with the times of its phases: the executor knows its own parts, what lies around it is the step
-// loop's.
+// A step with the times of its phases, of the model's forward and of those that draft: the executor knows its
+// own parts, what lies around it is the step loop's.
 void EngineLife::step(StepWatch::Clock::time_point admitted_since) {
   const auto begin = StepWatch::Clock::now();
   runs_before_ = watch_.num_runs();
@@ -79,22 +79,27 @@ void EngineLife::step(StepWatch::Clock::time_point admitted_since) {
   }
   runs_before_.reset();
   const auto end = StepWatch::Clock::now();
-  const StepWatch::Interval run = watch_.last_run();
-  const StepTimes times = watch_.last_times();
+  const std::vector<StepWatch::Run> runs = watch_.take_runs();
   const auto between = [](StepWatch::Clock::time_point from, StepWatch::Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
   };
   phases_.admit += between(admitted_since, begin);
-  phases_.schedule += between(begin, run.begin);
-  phases_.upload += times.upload;
-  phases_.sample += times.sample;
-  phases_.forward += std::max(0.0, between(run.begin, run.end) - times.upload - times.sample);
-  phases_.commit += between(run.end, end);
+  phases_.schedule += between(begin, runs.front().begin);
+  for (size_t at = 0; at < runs.size(); ++at) {
+    const StepWatch::Run& run = runs[at];
+    phases_.upload += run.times.upload;
+    phases_.sample += run.times.sample;
+    phases_.forward += std::max(0.0, between(run.begin, run.end) - run.times.upload - run.times.sample);
+    phases_.commit += between(run.end, at + 1 < runs.size() ? runs[at + 1].begin : end);
+  }
   if (!trace_) return;
   trace_->add("admit", admitted_since, begin);
-  trace_->add("schedule", begin, run.begin);
-  trace_->add_step(watch_.last_step(), run.begin, run.end, times, watch_.take_spans());
-  trace_->add("commit", run.end, end);
+  trace_->add("schedule", begin, runs.front().begin);
+  for (size_t at = 0; at < runs.size(); ++at) {
+    const StepWatch::Run& run = runs[at];
+    trace_->add_step(run.step, run.begin, run.end, run.times, run.spans);
+    trace_->add("commit", run.end, at + 1 < runs.size() ? runs[at + 1].begin : end);
+  }
 }
 
 // Sleeps while there is neither mail nor work. Nothing where another life has begun meanwhile.
@@ -164,7 +169,7 @@ void EngineLife::probe() {
   input.plan = planning::make_step_plan(
       0, shape_, std::vector<planning::ReplicaCounts>(static_cast<size_t>(shape_.num_replicas)));
   watch_.run(input, [](const LogitRow&) {});
-  watch_.take_spans();  // a trace is of steps that somebody waits for
+  watch_.take_runs();  // nobody waits for it: its time is no step's, and a trace does not show it
 }
 
 void EngineLife::publish() {

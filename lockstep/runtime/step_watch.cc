@@ -4,9 +4,8 @@ namespace lockstep::runtime {
 
 void StepWatch::run_beside(const StepInput& input, const LogitSink& sink,
                            const std::function<void()>& meanwhile) {
-  last_step_ = input.plan.step;
   ++num_runs_;
-  last_run_.begin = Clock::now();
+  const auto begin = Clock::now();
   {
     const std::lock_guard lock(mutex_);
     ids_.clear();
@@ -24,7 +23,8 @@ void StepWatch::run_beside(const StepInput& input, const LogitSink& sink,
     }
   } ended{*this};
   executor_->run_beside(input, sink, meanwhile);
-  last_run_.end = Clock::now();
+  const auto end = Clock::now();
+  runs_.push_back({input.plan.step, begin, end, executor_->last_times(), executor_->take_spans()});
   ended.is_whole = true;
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/step.h"
@@ -30,13 +31,15 @@ class StepWatch final : public Executor {
   StepTimes last_times() const override { return executor_->last_times(); }
   std::vector<std::vector<RankSpan>> take_spans() override { return executor_->take_spans(); }
 
-  // The engine's thread only: of the last step.
-  struct Interval {
+  // The engine's thread only. Where something drafts, the engine's step is several runs.
+  struct Run {
+    uint64_t step = 0;
     Clock::time_point begin, end;
+    StepTimes times;
+    std::vector<std::vector<RankSpan>> spans;
   };
-  Interval last_run() const { return last_run_; }
-  uint64_t last_step() const { return last_step_; }
-  uint64_t num_runs() const { return num_runs_; }  // that have begun
+  std::vector<Run> take_runs() { return std::exchange(runs_, {}); }  // that ended since the last call
+  uint64_t num_runs() const { return num_runs_; }                    // that have begun
 
   struct Running {
     uint64_t step = 0;
@@ -48,8 +51,8 @@ class StepWatch final : public Executor {
 
  private:
   const std::unique_ptr<Executor> executor_;
-  Interval last_run_;
-  uint64_t last_step_ = 0, num_runs_ = 0;
+  std::vector<Run> runs_;
+  uint64_t num_runs_ = 0;
   mutable std::mutex mutex_;
   std::optional<Running> running_;  // guarded by mutex_, as is what follows
   std::vector<RequestId> ids_;
