@@ -55,5 +55,24 @@ TEST(LargestLogit, IsDrawn) {
   EXPECT_EQ(draws.results(0, 0)[0].fault, "");
 }
 
+// An id alone is not taken for a draw that something may change.
+TEST(LargestLogit, IsRefusedWhereItDoesNotSuffice) {
+  StepInput input;
+  input.plan.counts.push_back({.logit_rows = {0}});
+  input.replicas.push_back({{.id = 1, .wanted = WantedLogits::kLast, .token_ids = {5}, .context = 4}});
+  DrawState barred = greedy_state(), scored = greedy_state();
+  barred.min_new_tokens = 2;
+  const auto take = [&](const DrawState& state) {
+    StepDraws draws(input, {.num_logits = 8, .num_valid_tokens = 7},
+                    [&](RequestId) -> const DrawState& { return state; });
+    draws.take({.replica = 0, .row = 0, .largest = 4});
+    draws.finish();
+  };
+  EXPECT_NO_THROW(take(greedy_state()));
+  EXPECT_THROW(take(barred), Fatal);
+  input.replicas[0][0].wanted = WantedLogits::kAll;
+  EXPECT_THROW(take(scored), Fatal);
+}
+
 }  // namespace
 }  // namespace lockstep::runtime

@@ -86,6 +86,11 @@ void StepDraws::take_row(const LogitRow& row) {
     return;
   }
   if (row.largest != kNoToken) {
+    const WantedRow& wanted = wanted_[idx];
+    LOCKSTEP_CHECK(
+        wanted.draws && !wanted.is_scored && wanted.num_ahead == 0 && needs_largest_only(*wanted.state),
+        "row {} of replica {} came without the logits that its draw in step {} needs", row.row, row.replica,
+        input_.plan.step);
     results_[idx].token.token_id = row.largest;
     return;
   }
