@@ -139,6 +139,15 @@ class HostsTest(unittest.TestCase):
                     with self.subTest(model=model, ranks=ranks, hosts=num):
                         self.assertEqual(self.run_all(num, score), one)
 
+    def test_drafts_between_processes_leave_no_trace(self):
+        score = ["score", "--model", DEEPSEEK, "--ids", IDS, "--greedy", "24", *RANKS]
+        drafts = ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", "2"]
+        one = json.loads(self.run_all(1, score))["greedy_ids"]
+        self.assertEqual(len(one), 24)
+        for num in (1, 2):
+            with self.subTest(hosts=num):
+                self.assertEqual(json.loads(self.run_all(num, [*score, *drafts]))["greedy_ids"], one)
+
     def test_same_answers_over_the_api(self):
         questions = [f"Tom has {n} apples and buys {n + 3} more. How many has he?" for n in range(3, 9)]
 
