@@ -531,5 +531,29 @@ TEST(EngineLoop, PartsThatAreMissingAreABug) {
   EXPECT_THROW(make_engine(std::move(other.parts)), Fatal);
 }
 
+// The model's own forward is not what lies before a step because drafts follow it.
+TEST(EngineLoop, TimesOfAStepAreThoseOfAllItsForwards) {
+  constexpr std::chrono::milliseconds kForward{3}, kDraft{2};
+  ScriptedEngine it;
+  it.executor->drafts = ScriptedExecutor::Drafts::kMade;
+  it.parts.num_drafts = 2;
+  std::atomic<int> num_forwards{0}, num_drafts{0};
+  it.executor->before_step = [&](const StepInput& input) {
+    const bool drafts = input.plan.forward == planning::Forward::kDraft;
+    ++(drafts ? num_drafts : num_forwards);
+    std::this_thread::sleep_for(drafts ? kDraft : kForward);
+  };
+  Engine& engine = it.start();
+  EXPECT_EQ(submit(engine, short_request(12)).wait().tokens.size(), 12U);
+  engine.drain(30);
+  EXPECT_GT(num_forwards, 1);
+  EXPECT_GT(num_drafts, num_forwards.load()) << "two a step";
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.steps, static_cast<uint64_t>(num_forwards.load()));
+  EXPECT_GE(
+      stats.phases.forward,
+      std::chrono::duration<double>(num_forwards.load() * kForward + num_drafts.load() * kDraft).count());
+}
+
 }  // namespace
 }  // namespace lockstep::runtime
