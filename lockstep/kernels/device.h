@@ -43,8 +43,9 @@ struct DeviceChoice {
   CpuThreads cpu;  // of each rank, where ranks compute on the host
 };
 // What the CPU's kernels of this process are compiled for, the widest that the machine has unless one is
-// asked for: "avx512", "avx2", "sse4", "neon" or "portable". To be called before kernels are made; the error
-// lists what the machine can run.
+// asked for: "avx512", "avx2", "sse4", "neon" or "portable". To be called before anything has asked for
+// kernels' name or numbers: the choice is the process's, and another one is refused once it is made. The
+// error lists what the machine can run.
 Status use_instruction_set(std::string_view name);
 
 // The kernels of one rank. Ranks take the devices in turn; several may share one. Fatal where device_facts()

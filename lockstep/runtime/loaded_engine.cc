@@ -32,12 +32,12 @@ Status join_others(const EngineConfig& config, const Progress& progress, JoinedE
 }  // namespace
 
 Result<JoinedEngine> join_engine(const EngineConfig& config, const Progress& progress) {
+  if (!config.instruction_set.empty())  // before anything computes, be it to say what there is
+    if (const Status status = kernels::use_instruction_set(config.instruction_set); !status)
+      return status.error();
   auto described = describe_engine(config);
   if (!described) return described.error();
   if (!described->device) return described->device.error();
-  if (!config.instruction_set.empty())
-    if (const Status status = kernels::use_instruction_set(config.instruction_set); !status)
-      return status.error();
   JoinedEngine joined{.described = *std::move(described)};
   const PlannedEngine& planned = joined.described.planned;
   joined.plans = std::make_shared<planning::Plans>(planned.plans);

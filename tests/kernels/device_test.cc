@@ -34,20 +34,46 @@ TEST(Device, TheHostHasOneMemoryAndTakesAnyRanks) {
   EXPECT_TRUE(check_ranks(Device::kCpu, 64).ok());
 }
 
+// As in a process that has not computed yet.
+void forget_instruction_set() {
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+}
+
 TEST(InstructionSet, OneThatTheMachineHasAndNoOther) {
+  forget_instruction_set();
   ASSERT_TRUE(use_instruction_set("portable"));
   EXPECT_EQ(make_cpu_kernels()->name(), "portable");
+  forget_instruction_set();
   const Status refused = use_instruction_set("avx1024");
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("avx1024"), std::string::npos);
   EXPECT_NE(refused.error().message.find("portable"), std::string::npos);
   for (const Implementation& implementation : implementations()) {
     if (implementation.target == 0) continue;
+    forget_instruction_set();
     ASSERT_TRUE(use_instruction_set(implementation.name));
     EXPECT_EQ(make_cpu_kernels()->name(), implementation.name);
   }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
+  forget_instruction_set();
+}
+
+TEST(InstructionSet, IsChosenOnceInAProcess) {
+  forget_instruction_set();
+  const auto widest = make_cpu_kernels();
+  const std::string name(widest->name());  // this is the choice
+  EXPECT_TRUE(use_instruction_set(name));
+  ASSERT_NE(name, "portable");
+  const Status refused = use_instruction_set("portable");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().field, "--instruction-set");
+  EXPECT_NE(refused.error().message.find("computes with " + name + " already"), std::string::npos);
+  EXPECT_EQ(widest->name(), name);
+  forget_instruction_set();
+  ASSERT_TRUE(use_instruction_set("portable"));
+  EXPECT_FALSE(use_instruction_set(name));
+  EXPECT_EQ(widest->name(), "portable") << "kernels have no set of their own";
+  forget_instruction_set();
 }
 
 }  // namespace

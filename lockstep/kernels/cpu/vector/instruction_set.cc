@@ -19,6 +19,15 @@ Status use_instruction_set(std::string_view name) {
       {"neon", HWY_NEON},
 #endif
       {"portable", HWY_SCALAR}};
+  // The choice is the process's, and kernels that exist would change under those who use them.
+  if (hwy::GetChosenTarget().IsInitialized()) {
+    const std::string chosen(make_cpu_kernels()->name());
+    if (chosen == name) return Done{};
+    return invalid_argument("--instruction-set",
+                            "--instruction-set {} is too late: this process computes with {} already; start "
+                            "an engine with another set in a process of its own",
+                            name, chosen);
+  }
   hwy::SetSupportedTargetsForTest(0);  // what the machine has
   std::vector<std::string_view> there;
   for (const auto& [known, target] : kSets) {
