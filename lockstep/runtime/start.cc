@@ -77,6 +77,23 @@ Status warmed_up(Executor& executor, const SchedulerLimits& limits, Device devic
   return Done{};
 }
 
+// Why no beginning is kept although nobody asked for that; empty where some are.
+std::string why_nothing_is_kept(const EngineConfig& config, const SchedulerLimits& limits) {
+  if (limits.prefix_cache == PrefixCache::kOff || limits.sequence_state == SequenceState::kNone ||
+      limits.num_snapshots > 0)
+    return {};
+  if (config.max_mamba_cache_size)
+    return fmt::format(
+        "--max-mamba-cache-size {} is what running requests need, and this model's beginnings are kept with "
+        "a "
+        "copy of their state: raise it, or lower --max-running-requests",
+        *config.max_mamba_cache_size);
+  return fmt::format(
+      "--mem-fraction-static {} leaves no memory for copies of states, without which this model's beginnings "
+      "cannot be kept: raise it, or lower --max-running-requests",
+      config.mem_fraction_static);
+}
+
 // Of the ranks of this process and, where there are others, of theirs.
 Result<std::unique_ptr<Executor>> loaded_executor(const JoinedEngine& joined,
                                                   const Result<RankExecutorParts>& parts) {
@@ -206,6 +223,8 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
     say(fmt::format(
         "{} slots a replica for what sequences keep once, {} for copies of it; {:.2f} MB each on a rank",
         planned.configuration.capacity.max_requests, limits.num_snapshots, static_cast<double>(bytes) / 1e6));
+  if (const std::string why = why_nothing_is_kept(config, limits); !why.empty())
+    say(fmt::format("note: the prefix cache is off: {}", why));
   const planning::Drafting drafting = planned.configuration.stages.drafting;
   if (const Status warm = warmed_up(**executor, limits, config.device, drafting); !warm) return warm.error();
   say("warmed up");

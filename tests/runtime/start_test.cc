@@ -28,5 +28,24 @@ TEST(Start, ADeviceThatIsNotThereIsRefused) {
   EXPECT_EQ(engine.error().field, "--device");
 }
 
+// A cache that was not turned off and cannot keep anything.
+TEST(Start, ThatNoBeginningIsKeptIsSaidWithItsReason) {
+  const auto notes = [](std::optional<int> max_mamba_cache_size, PrefixCache prefix_cache) {
+    std::string said;
+    const auto engine = start_engine({.model_directory = test::repository("tests/golden/qwen3.5-moe"),
+                                      .parallel = {.max_running_requests = 2},
+                                      .prefix_cache = prefix_cache,
+                                      .max_mamba_cache_size = max_mamba_cache_size},
+                                     [&said](std::string_view line) { said.append(line).append("\n"); });
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    return said;
+  };
+  EXPECT_NE(notes(2, PrefixCache::kOn).find("the prefix cache is off: --max-mamba-cache-size 2"),
+            std::string::npos);
+  EXPECT_EQ(notes(3, PrefixCache::kOn).find("the prefix cache is off"), std::string::npos);
+  EXPECT_EQ(notes(std::nullopt, PrefixCache::kOn).find("the prefix cache is off"), std::string::npos);
+  EXPECT_EQ(notes(2, PrefixCache::kOff).find("the prefix cache is off"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::runtime
