@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
 
+#include "lockstep/base/control_groups.h"
 #include "lockstep/kernels/cuda/cuda_kernels.h"
 
 namespace lockstep::kernels {
@@ -37,7 +37,7 @@ Status check_ranks(Device device, int num_ranks) {
 }
 
 CpuThreads cpu_threads_of_a_rank(std::optional<int> asked, int num_ranks) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = usable_cores();
   const int count = asked.value_or(std::max(1, cores / num_ranks));
   const bool fits = static_cast<int64_t>(count) * num_ranks <= cores;
   return {.count = count, .wait = fits ? CpuThreads::Wait::kSpin : CpuThreads::Wait::kSleep};

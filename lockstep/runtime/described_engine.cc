@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <thread>
 
+#include "lockstep/base/control_groups.h"
 #include "lockstep/collectives/in_process/world.h"
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/machine_facts.h"
@@ -50,7 +50,7 @@ Status apply_context_length(const EngineConfig& config, ModelInfo& info) {
 // The machine as the backend that will run the plan advertises it.
 planning::Machine machine_of(Device device, int ranks, int hosts) {
   using collectives::Contract;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = usable_cores();
   planning::Machine machine =
       device == Device::kCuda ? planning::h200_machine() : planning::cpu_ranks_machine(ranks, cores);
   if (hosts > 1) {

@@ -1,15 +1,14 @@
 #pragma once
-// What this machine offers to an engine: cores, vectors, memory with the limit of a container. For
+// What this machine offers to an engine: cores and memory within a container's limits, vectors. For
 // described_engine.cc and the cli.
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 
 namespace lockstep::runtime {
 
 struct MachineFacts {
-  int num_cores = 1;                           // that this process may use
+  int num_cores = 1;                           // that this process may compute on
   std::string instruction_set;                 // of the vectorised kernels: "avx512", …
   uint64_t memory_bytes = 0;                   // of the machine
   std::optional<uint64_t> memory_limit_bytes;  // of the control groups that this process is in
@@ -20,13 +19,5 @@ struct MachineFacts {
 };
 
 MachineFacts machine_facts();
-
-// Where Linux says which control groups a process is in, and what they allow.
-struct CgroupFiles {
-  std::filesystem::path self = "/proc/self/cgroup", root = "/sys/fs/cgroup";
-};
-// The least of the limits of the process's memory groups and of the groups around them, in version 2
-// (memory.max) and version 1 (memory.limit_in_bytes); none where nothing limits.
-std::optional<uint64_t> cgroup_memory_limit(const CgroupFiles& files = {});
 
 }  // namespace lockstep::runtime

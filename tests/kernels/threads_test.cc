@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "lockstep/base/control_groups.h"
 #include "lockstep/kernels/cpu/compute_threads.h"
 #include "tests/kernels/implementations.h"
 #include "tests/kernels/matrices.h"
@@ -60,7 +61,7 @@ TEST(ComputeThreads, AFailureComesOutAndTheNextJobRuns) {
 }
 
 TEST(ComputeThreads, ARankWithoutANumberTakesItsShareOfTheCores) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = usable_cores();
   EXPECT_EQ(cpu_threads_of_a_rank(std::nullopt, 1).count, cores);
   EXPECT_EQ(cpu_threads_of_a_rank(std::nullopt, 4 * cores).count, 1);
   EXPECT_EQ(cpu_threads_of_a_rank(std::nullopt, 4 * cores).wait, CpuThreads::Wait::kSleep);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <set>
-#include <thread>
 
+#include "lockstep/base/control_groups.h"
 #include "lockstep/collectives/hosts/links.h"
 #include "lockstep/collectives/hosts/rank_messages.h"
 #include "lockstep/collectives/in_process/communicator.h"
@@ -58,8 +58,7 @@ class InProcessWorld::Receiver final : public LinkUser {
 
 InProcessWorld::InProcessWorld(const planning::RankGrid& grid, const InProcessOptions& options)
     : grid_(grid), failure_(std::make_unique<Failure>()), links_(options.links) {
-  const int cores =
-      options.num_cores > 0 ? options.num_cores : static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = options.num_cores > 0 ? options.num_cores : usable_cores();
   const Waiting waiting = cores < grid.num_ranks() ? Waiting::kSleep : Waiting::kSpinThenSleep;
   std::set<std::vector<int>> groups;
   for (uint32_t bits = 1; bits <= grid.all().bits(); ++bits)

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <thread>
 #include <utility>
 
+#include "lockstep/base/control_groups.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
 
@@ -18,7 +18,7 @@ constexpr int kMostHelpers = 11;
 // A GPU leaves the host's cores idle, and looking through a large vocabulary takes one of them long.
 std::unique_ptr<JobThreads> helpers_beside(const Memory& memory, int num_ranks) {
   if (memory.access() == Memory::Access::kByHost) return nullptr;
-  const int cores_a_rank = static_cast<int>(std::thread::hardware_concurrency()) / num_ranks;
+  const int cores_a_rank = usable_cores() / num_ranks;
   return std::make_unique<JobThreads>(std::clamp(cores_a_rank - 1, 0, kMostHelpers), "--tp-size");
 }
 
