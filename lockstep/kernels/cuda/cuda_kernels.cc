@@ -46,7 +46,7 @@ void CudaKernels::rms_norm(RmsNormArgs& args) {
   const Rounded rounded = rounded_for(args.out);
   if (cuda::rms_norm(mat(args.x), args.weight.data, num_of(args.weight), args.eps, mat(args.out), rounded,
                      stream()))
-    rounded_from_ = {args.out, true, gpu_.num_host_writes()};
+    rounded_from_ = {args.out, ProductInputs::kWhole, gpu_.num_host_writes()};
   end("rms_norm");
 }
 
@@ -115,7 +115,7 @@ void CudaKernels::sum_add_norm(SumAddNormArgs& args) {
   const Rounded rounded = rounded_for(args.out);
   if (cuda::sum_add_norm(sources_of(args.addends), mat(args.residual), args.weight.data, num_of(args.weight),
                          args.eps, mat(args.out), rounded, stream()))
-    rounded_from_ = {args.out, true, gpu_.num_host_writes()};
+    rounded_from_ = {args.out, ProductInputs::kWhole, gpu_.num_host_writes()};
   end("sum_add_norm");
 }
 
@@ -144,8 +144,8 @@ RowMoves CudaKernels::listed(const std::vector<RowMove>& moves) {
           .count = static_cast<int64_t>(moves.size())};
 }
 
-bool CudaKernels::takes_parts(LinearArgs::Inputs inputs) const {
-  return inputs == LinearArgs::Inputs::kWhole || inputs_ == ProductInputs::kWhole;
+ProductInputs CudaKernels::taken_as(LinearArgs::Inputs inputs) const {
+  return inputs == LinearArgs::Inputs::kWhole ? ProductInputs::kWhole : inputs_;
 }
 
 Rounded CudaKernels::rounded_for(const TensorView& out) {

@@ -74,7 +74,7 @@ class CudaKernels final : public Kernels {
   // What scratch holds the rounded numbers of.
   struct RoundedFrom {
     TensorView x;
-    bool whole = false;
+    ProductInputs inputs = ProductInputs::kRounded;
     uint64_t host_writes = 0;
   };
   bool is_still(const RoundedFrom& from, const TensorView& x) const;
@@ -108,10 +108,10 @@ class CudaKernels final : public Kernels {
   RowMoves on_gpu(const MoveList& list) { return list.listed.empty() ? list.moves : listed(list.listed); }
 
   bool zero_padding(const Mat& out, std::span<const PagedSequence> sequences);
-  bool takes_parts(LinearArgs::Inputs inputs) const;
+  ProductInputs taken_as(LinearArgs::Inputs inputs) const;
   // Where an op may leave its output a second time for the product that follows.
   Rounded rounded_for(const TensorView& out);
-  void round(const TensorView& x, bool whole);
+  void round(const TensorView& x, ProductInputs inputs);
   bool by_library(Weight weight, LinearArgs::Inputs inputs, const TensorView& x, const TensorView& w,
                   const TensorView& out);
   bool by_streams(std::span<const LinearArgs> products);

@@ -6,12 +6,13 @@
 namespace lockstep::kernels::cuda {
 
 // Into rounded_, and what that takes off into rest_, unless it is there.
-void CudaKernels::round(const TensorView& x, bool whole) {
+void CudaKernels::round(const TensorView& x, ProductInputs inputs) {
+  const bool whole = inputs == ProductInputs::kWhole;
   void* rounded = rounded_.view(DType::kBF16, {x.rows(), x.cols()}).data;
   void* rest = whole ? rest_.view(DType::kBF16, {x.rows(), x.cols()}).data : nullptr;
-  if (is_still(rounded_from_, x) && (rounded_from_.whole || !whole)) return;
+  if (is_still(rounded_from_, x) && (rounded_from_.inputs == ProductInputs::kWhole || !whole)) return;
   to_bf16(mat(x), rounded, rest, stream());
-  rounded_from_ = {x, whole, gpu_.num_host_writes()};
+  rounded_from_ = {x, inputs, gpu_.num_host_writes()};
 }
 
 // Whether it is that of the op before: any other may have changed it.
@@ -24,8 +25,8 @@ bool CudaKernels::by_library(Weight weight, LinearArgs::Inputs inputs, const Ten
                              const TensorView& w, const TensorView& out) {
   if (w.dtype != DType::kBF16) return false;
   if (out.rows() == 0 || out.cols() == 0) return true;
-  const bool whole = takes_parts(inputs);
-  round(x, whole);
+  const ProductInputs taken = taken_as(inputs);
+  round(x, taken);
   const void* rounded = rounded_.view({0}).data;
   const DenseShape shape{.weight = weight,
                          .rows = x.rows(),
@@ -38,7 +39,8 @@ bool CudaKernels::by_library(Weight weight, LinearArgs::Inputs inputs, const Ten
                          .w_alignment = alignment_of(w.data),
                          .out_alignment = alignment_of(out.data)};
   if (!dense_.product(shape, Onto::kNothing, rounded, w.data, out.as<float>())) return false;
-  return !whole || dense_.product(shape, Onto::kSum, rest_.view({0}).data, w.data, out.as<float>());
+  return taken == ProductInputs::kRounded ||
+         dense_.product(shape, Onto::kSum, rest_.view({0}).data, w.data, out.as<float>());
 }
 
 // Few rows with weights that can be streamed: one kernel for all of them, biases too.
@@ -51,11 +53,11 @@ bool CudaKernels::by_streams(std::span<const LinearArgs> products) {
     const TensorView& w = numbers_of(product.w);
     const bool fits = w.dtype == DType::kBF16 && is_aligned16(w.data) && w.stride[0] % 8 == 0 && w.rows() > 0;
     if (!fits) return false;
-    whole = whole || takes_parts(product.inputs);
+    whole = whole || taken_as(product.inputs) == ProductInputs::kWhole;
     outs += w.rows();
   }
   if (x.rows() == 0 || !streams(x.cols(), x.rows(), outs, whole ? 2 : 1)) return false;
-  round(x, whole);
+  round(x, whole ? ProductInputs::kWhole : ProductInputs::kRounded);
   StreamedProducts streamed{.x = rounded_.view({0}).data,
                             .rest = whole ? rest_.view({0}).data : nullptr,
                             .rows = static_cast<int>(x.rows()),
@@ -236,7 +238,7 @@ void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
   }
   place.rows = sources_of(rows);
   cuda::place_slots(place, stream());
-  if (place.rounded != nullptr) slots_from_ = {args.out, false, gpu_.num_host_writes()};
+  if (place.rounded != nullptr) slots_from_ = {args.out, ProductInputs::kRounded, gpu_.num_host_writes()};
   end("place_slots");
 }
 

@@ -59,7 +59,8 @@ void CudaKernels::gqa(const GqaArgs& args) {
     const bool leaves_rounded = covers_all && (heads.rows() <= 1 || args.out.stride[0] == heads.cols());
     if (leaves_rounded) attention.rounded = rounded_.view(DType::kBF16, {heads.rows(), heads.cols()}).data;
     attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)), args);
-    if (leaves_rounded && !recorder_.skips_launches()) rounded_from_ = {heads, false, gpu_.num_host_writes()};
+    if (leaves_rounded && !recorder_.skips_launches())
+      rounded_from_ = {heads, ProductInputs::kRounded, gpu_.num_host_writes()};
   } else {
     attend(attention, query_rows(args.sequences, args.page_size));
   }
