@@ -134,6 +134,30 @@ TEST_P(CodedProducts, BeyondOneBlockOfTheInnerDimension) {
   }
 }
 
+TEST_P(CodedProducts, NoBitDependsOnHowManyThreadsThereAre) {
+  if (is_reference()) return;  // has one thread
+  for (const Scheme& scheme : schemes()) {
+    SCOPED_TRACE(scheme.name);
+    const Coded weight(scheme, 300, 200, 15);
+    for (const int64_t rows : {1, 5, 40}) {
+      Matrix x = Matrix::drawn(4, rows, 200), y = Matrix::drawn(5, rows, 300);
+      Matrix alone(rows, 300), alone_t(rows, 200);
+      for (const int count : {1, 2, 3, 7}) {
+        const auto threads = make_cpu_kernels({.count = count, .wait = CpuThreads::Wait::kSleep});
+        Matrix out(rows, 300), out_t(rows, 200);
+        Matrix &linear = count == 1 ? alone : out, &matmul = count == 1 ? alone_t : out_t;
+        threads->linear({.x = x.view(), .w = weight.view(), .out = linear.view()});
+        threads->matmul({.x = y.view(), .w = weight.view(), .out = matmul.view()});
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_TRUE(linear.row_equals(r, alone, r)) << "linear, row " << r << " of " << count << " threads";
+          ASSERT_TRUE(matmul.row_equals(r, alone_t, r))
+              << "matmul, row " << r << " of " << count << " threads";
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CodedProducts, AnyDimensionMayBeZero) {
   for (const Scheme& scheme : schemes()) {
     const Coded weight(scheme, 6, 40, 13);

@@ -281,6 +281,58 @@ TEST_P(ThreadsTest, GatedDelta) {
   });
 }
 
+TEST_P(ThreadsTest, RowsInAndTheirPositions) {
+  constexpr int64_t kRows = 150, kHeads = 5, kHeadDim = 36;
+  Matrix table = Matrix::drawn(1, 40, kHeads * kHeadDim), cos = Matrix::drawn(2, 50, 8),
+         sin = Matrix::drawn(3, 50, 8);
+  std::vector<int32_t> ids(kRows), positions(kRows);
+  for (size_t row = 0; row < kRows; ++row) {
+    ids[row] = static_cast<int32_t>(row * 7 % 41);  // 40 is outside
+    positions[row] = static_cast<int32_t>(row * 11 % 50);
+  }
+  expect_same_bits("embed", [&](Kernels& kernels) {
+    Matrix out(kRows, kHeads * kHeadDim);
+    kernels.embed({.token_ids = ids, .table = table.view(), .out = out.view()});
+    return out;
+  });
+  for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalf})
+    expect_same_bits("rope", [&](Kernels& kernels) {
+      Matrix x = Matrix::drawn(4, kRows, kHeads * kHeadDim);
+      kernels.rope({.x = x.view(),
+                    .num_heads = kHeads,
+                    .head_stride = kHeadDim,
+                    .offset = 20,
+                    .dim = 16,
+                    .positions = positions,
+                    .cos = cos.view(),
+                    .sin = sin.view(),
+                    .pairing = pairing});
+      return x;
+    });
+  expect_same_bits("l2_norm", [&](Kernels& kernels) {
+    Matrix x = Matrix::drawn(5, kRows, kHeads * kHeadDim);
+    kernels.l2_norm({.x = x.cube(kHeads), .scale = 0.3f});
+    return x;
+  });
+}
+
+TEST_P(ThreadsTest, Convolution) {
+  constexpr int64_t kChannels = 300, kTaps = 4;
+  const std::vector<PagedSequence> sequences = {{.first_row = 0, .num_rows = 40, .context = 40, .slot = 1},
+                                                {.first_row = 41, .num_rows = 1, .context = 5, .slot = 0}};
+  Matrix x = Matrix::drawn(1, 42, kChannels), weight = Matrix::drawn(2, kTaps, kChannels);
+  expect_same_bits("causal_conv", [&](Kernels& kernels) {
+    Matrix states = Matrix::drawn(3, 2 * (kTaps - 1), kChannels), out(42, kChannels);
+    TensorView state = states.view();
+    state.num_dims = 3;
+    state.shape = {2, kTaps - 1, kChannels};
+    state.stride = {(kTaps - 1) * kChannels, kChannels, 1};
+    kernels.causal_conv(
+        {.x = x.view(), .weight = weight.view(), .sequences = sequences, .state = state, .out = out.view()});
+    return out;
+  });
+}
+
 LOCKSTEP_FOR_EVERY_IMPLEMENTATION(ThreadsTest);
 
 }  // namespace
