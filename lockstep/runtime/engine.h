@@ -60,6 +60,9 @@ struct Request {
   int priority = 0;        // higher starts first
   std::string tenant;      // whose it is: those of one priority take turns
   std::string label;       // what its sender calls it; for the log
+  // Whether failures of the engine that it was running in may convict it (--max-request-failures). A probe
+  // that is the same each time, and all there is in a quiet hour, is none the worse for them.
+  enum class Blame : uint8_t { kCounts, kExempt } blame = Blame::kCounts;
 };
 
 struct TokenLogprob {

@@ -91,20 +91,26 @@ void StepLoop::fail_all(const std::string& reason) {
   cancelled_in_step_.clear();
   for (; !open_.empty(); open_.erase(open_.begin())) {
     const OpenRequest& request = *open_.begin()->second;
+    // One that had no row in a step can be asked for again: it was not what failed.
+    ErrorCode code = ErrorCode::kInternal;
     try {
+      if (scheduler_.sequence(request.id).num_from_cache < 0) code = ErrorCode::kUnavailable;
       scheduler_.remove(request.id);
     } catch (const std::exception& e) {  // the scheduler's books are what broke
       log_error("request {} was not removed: {}", request.id, e.what());
     }
     ++totals_.requests_failed;
-    post(request.sink, {.id = request.id, .finish = FinishReason::kError, .error = reason});
+    post(request.sink,
+         {.id = request.id, .finish = FinishReason::kError, .error = reason, .error_code = code});
   }
 }
 
 void StepLoop::refuse(AcceptedRequest accepted, FinishReason finish, std::string error) {
   ++(finish == FinishReason::kError ? totals_.requests_failed : totals_.requests_cancelled);
-  post(std::make_shared<const EventSink>(std::move(accepted.sink)),
-       {.id = accepted.id, .finish = finish, .error = std::move(error)});
+  post(std::make_shared<const EventSink>(std::move(accepted.sink)), {.id = accepted.id,
+                                                                     .finish = finish,
+                                                                     .error = std::move(error),
+                                                                     .error_code = ErrorCode::kUnavailable});
 }
 
 void StepLoop::step(const std::function<void()>& meanwhile) {

@@ -8,6 +8,7 @@
 namespace lockstep::runtime {
 
 uint64_t fingerprint_of(const Request& request) {
+  if (request.blame == Request::Blame::kExempt) return kNoFingerprint;
   Hasher hash;
   const auto add_float = [&hash](float value) { hash.add(uint64_t{std::bit_cast<uint32_t>(value)}); };
   hash.add(request.prompt.size());
@@ -45,6 +46,7 @@ Suspects::Verdict Suspects::verdict(uint64_t fingerprint) const {
 }
 
 void Suspects::blame(uint64_t fingerprint) {
+  if (fingerprint == kNoFingerprint) return;
   const std::lock_guard lock(mutex_);
   if (++failures_[fingerprint] > 1) return;
   by_age_.push_back(fingerprint);

@@ -11,6 +11,9 @@
 
 namespace lockstep::runtime {
 
+// Of requests that failures do not count for.
+inline constexpr uint64_t kNoFingerprint = ~uint64_t{0};
+
 // The same for the same prompt and parameters, however often and by whomever they are sent.
 uint64_t fingerprint_of(const Request& request);
 

@@ -57,10 +57,9 @@ void Generation::abort(const std::weak_ptr<Generation>& generation, TaskQueue& q
 
 void Generation::submit(const std::shared_ptr<TaskQueue>& queue) {
   if (is_over_) return;
+  make_readers();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Choice& choice = choices_[i];
-    choice.wants_logprobs = inputs_[i].request.num_top_logprobs >= 0;
-    choice.reader.emplace(tokenizer_, std::move(inputs_[i].reply));
     auto id = engine_.submit(std::move(inputs_[i].request), [self = shared_from_this(), queue,
                                                              choice_idx = static_cast<int>(i)](
                                                                 const runtime::Event& event) {
@@ -71,6 +70,13 @@ void Generation::submit(const std::shared_ptr<TaskQueue>& queue) {
   }
   inputs_.clear();
   listener_->started();
+}
+
+void Generation::make_readers() {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    choices_[i].wants_logprobs = inputs_[i].request.num_top_logprobs >= 0;
+    choices_[i].reader.emplace(tokenizer_, std::move(inputs_[i].reply));
+  }
 }
 
 // Only a bug throws here; the client is to hear of it and the engine's slots are to come free.
@@ -89,7 +95,7 @@ void Generation::on_event(int choice_idx, const runtime::Event& event) {
   choice.num_cached_tokens = event.num_cached_tokens.value_or(choice.num_cached_tokens);
   if (!event.prompt.empty()) listener_->on_prompt(choice_idx, event.prompt);
   if (Deltas deltas = read_tokens(choice, event); !deltas.empty())
-    listener_->on_deltas(choice_idx, std::move(deltas), choice.tokens);
+    listener_->on_deltas(choice_idx, std::move(deltas), {choice.tokens, choice.num_tokens});
   switch (event.finish) {
     case runtime::FinishReason::kNotFinished:
       if (!choice.reader->parser().ended()) return;
@@ -147,13 +153,19 @@ void Generation::fail(const Error& error) {
   cancel_rest();
 }
 
+// What was not submitted yet has an end as well: an empty answer.
 void Generation::abort_rest() {
+  if (!inputs_.empty()) {
+    make_readers();
+    inputs_.clear();
+    listener_->started();
+  }
   for (size_t i = 0; i < choices_.size() && !is_over_; ++i) {
     Choice& choice = choices_[i];
-    if (choice.is_over || !choice.id) continue;
-    engine_.cancel(*choice.id);
+    if (choice.is_over) continue;
+    if (choice.id) engine_.cancel(*choice.id);
     if (Deltas deltas = choice.reader->finish(); !deltas.empty())
-      listener_->on_deltas(static_cast<int>(i), std::move(deltas), choice.tokens);
+      listener_->on_deltas(static_cast<int>(i), std::move(deltas), {choice.tokens, choice.num_tokens});
     end_choice(static_cast<int>(i), ChoiceFinish::kAborted);
   }
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/runtime/engine.h"
@@ -32,14 +33,21 @@ struct ChoiceEnd {
   std::string stop_string = {};  // that ended the text; empty: none did
 };
 
+// What there is of a choice when deltas come.
+struct ChoiceSoFar {
+  // Its tokens when log probabilities are wanted, else empty; the token indices of the deltas' texts point
+  // into it.
+  const std::vector<runtime::OutputToken>& tokens;
+  int num_tokens = 0;  // that the engine delivered and the reply took
+};
+
 // Told what happens, in order. After failed() or finished() nothing follows.
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
   virtual void started() = 0;  // the engine has accepted every choice
-  // The deltas that one event brought, never empty. `tokens`: the choice's tokens so far when log
-  // probabilities are wanted, else empty; the token indices of the deltas' texts point into it.
-  virtual void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) = 0;
+  // The deltas that one event brought, never empty.
+  virtual void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) = 0;
   // The prompt's tokens with their log probabilities, where the request asks for them; before any deltas.
   virtual void on_prompt(int /*choice_idx*/, const std::vector<runtime::OutputToken>& /*prompt*/) {}
   virtual void on_choice_end(int choice_idx, const ChoiceEnd& end) = 0;
@@ -53,6 +61,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Generation(runtime::Engine& engine, const Tokenizer& tokenizer, std::vector<ChoiceInput> choices,
              std::unique_ptr<GenerationListener> listener);
 
+  // Before start(): what is to live as long as this.
+  void keep(std::shared_ptr<void> until_over) { kept_ = std::move(until_over); }
   // From any thread, once.
   void start(std::shared_ptr<TaskQueue> queue);
   // From any thread: the client has gone, nobody is told anything any more. `queue` is start()'s.
@@ -73,6 +83,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   void guarded(const std::function<void()>& task);
   void submit(const std::shared_ptr<TaskQueue>& queue);
+  void make_readers();
   void on_event(int choice_idx, const runtime::Event& event);
   Deltas read_tokens(Choice& choice, const runtime::Event& event);
   void end_choice(int choice_idx, ChoiceFinish finish);
@@ -85,6 +96,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<ChoiceInput> inputs_;
   std::unique_ptr<GenerationListener> listener_;
   std::vector<Choice> choices_;
+  std::shared_ptr<void> kept_;
   int num_open_ = 0;
   bool is_over_ = false;
 };

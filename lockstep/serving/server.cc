@@ -27,6 +27,12 @@ std::string fingerprint_of(const runtime::Engine& engine) {
   return fmt::format("fp_{:012x}", hash.value() >> 16);
 }
 
+openai::ApiContext::Tenants tenants_of(const std::vector<std::string>& api_keys) {
+  using Tenants = openai::ApiContext::Tenants;
+  if (api_keys.empty()) return Tenants::kOne;
+  return api_keys.size() == 1 ? Tenants::kOneKey : Tenants::kManyKeys;
+}
+
 http::ServerOptions http_options(const ServeOptions& options) {
   http::ServerOptions http;
   http.host = options.host;
@@ -51,8 +57,7 @@ class ApiServer::Impl {
         workers_(options.num_workers),
         api_({engine, *chat_, grammars_, metrics_, replies_.queue(), model_name_,
               static_cast<int64_t>(std::time(nullptr)), fingerprint_of(engine),
-              options.api_keys.empty() ? openai::ApiContext::Tenants::kOne
-                                       : openai::ApiContext::Tenants::kByKey}),
+              tenants_of(options.api_keys)}),
         responses_(api_, options.api_keys.empty() ? openai::ResponsesApi::Owners::kEverybody
                                                   : openai::ResponsesApi::Owners::kByKey),
         messages_(api_),

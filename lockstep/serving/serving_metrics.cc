@@ -23,7 +23,10 @@ class Twins {
   std::vector<metrics::Histogram*> histograms_;
 };
 
-std::string_view name_of(ChoiceFinish finish) { return finish == ChoiceFinish::kLength ? "length" : "stop"; }
+std::string_view name_of(ChoiceFinish finish) {
+  if (finish == ChoiceFinish::kAborted) return "abort";
+  return finish == ChoiceFinish::kLength ? "length" : "stop";
+}
 
 }  // namespace
 
@@ -38,14 +41,15 @@ struct RequestMetrics {
     const std::vector<double> tokens = metrics::exponential_buckets(1, 2, 18);
     constexpr const char* kFirst = "From a request's arrival to its first text.";
     constexpr const char* kBetween = "Between one delta of a choice and the next.";
+    constexpr const char* kToken = "Between one delta of a choice and the next, by token that came.";
     constexpr const char* kEach = "Of one choice: from its request's first text to its end, by token.";
     constexpr const char* kWhole = "From a request's arrival to its last text.";
     add(first, "vllm:time_to_first_token_seconds", kFirst, seconds);
     add(first, "sglang:time_to_first_token_seconds", kFirst, seconds);
     add(between, "lockstep_inter_token_latency_seconds", kBetween, seconds);
     add(between, "vllm:inter_token_latency_seconds", kBetween, seconds);
-    add(between, "sglang:inter_token_latency_seconds", kBetween, seconds);
-    add(between, "vllm:time_per_output_token_seconds", kBetween, seconds);  // the older name
+    add(token, "sglang:inter_token_latency_seconds", kToken, seconds);
+    add(token, "vllm:time_per_output_token_seconds", kToken, seconds);
     add(each, "vllm:request_time_per_output_token_seconds", kEach, seconds);
     add(whole, "vllm:e2e_request_latency_seconds", kWhole, seconds);
     add(whole, "sglang:e2e_request_latency_seconds", kWhole, seconds);
@@ -61,12 +65,15 @@ struct RequestMetrics {
     registry->counter("vllm:request_success_total", "Choices by how they ended.", labels).add(times);
   }
   void count_aborted(double times = 1) {
-    registry->counter("sglang:num_aborted_requests_total", "Requests whose clients went.", model).add(times);
+    registry
+        ->counter("sglang:num_aborted_requests_total", "Requests that were aborted, or whose clients went.",
+                  model)
+        .add(times);
   }
 
   const std::shared_ptr<metrics::Registry> registry;
   const metrics::Labels model;
-  Twins first, between, each, whole, output;
+  Twins first, between, token, each, whole, output;
 };
 
 namespace {
@@ -74,24 +81,25 @@ namespace {
 class MeasuringListener : public GenerationListener {
  public:
   MeasuringListener(std::shared_ptr<RequestMetrics> requests, std::unique_ptr<GenerationListener> inner,
-                    std::string endpoint, Clock::time_point received)
+                    std::string endpoint, Clock::time_point received, int num_choices)
       : requests_(std::move(requests)),
         registry_(*requests_->registry),
         inner_(std::move(inner)),
         endpoint_(std::move(endpoint)),
-        received_(received) {}
+        received_(received),
+        num_open_(num_choices) {}
 
   // A listener that goes without an end belongs to a client that has gone.
   ~MeasuringListener() override {
     if (is_over_) return;
     count_end("cancelled");
-    requests_->count_finish("abort");
+    requests_->count_finish("abort", num_open_);
     requests_->count_aborted();
   }
 
   void started() override { inner_->started(); }
 
-  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) override {
     const auto now = Clock::now();
     if (!first_) {
       first_ = now;
@@ -102,10 +110,11 @@ class MeasuringListener : public GenerationListener {
     }
     if (const auto at = static_cast<size_t>(choice_idx); at < kMostChoicesTimed) {
       if (at >= last_.size()) last_.resize(at + 1);
-      if (last_[at]) requests_->between.observe(seconds(now - *last_[at]));
-      last_[at] = now;
+      if (last_[at].time)
+        observe_interval(seconds(now - *last_[at].time), so_far.num_tokens - last_[at].num_tokens);
+      last_[at] = {now, so_far.num_tokens};
     }
-    inner_->on_deltas(choice_idx, std::move(deltas), tokens);
+    inner_->on_deltas(choice_idx, std::move(deltas), so_far);
   }
 
   void on_prompt(int choice_idx, const std::vector<runtime::OutputToken>& prompt) override {
@@ -115,6 +124,8 @@ class MeasuringListener : public GenerationListener {
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
     requests_->output.observe(end.num_tokens);
     requests_->count_finish(name_of(end.finish));
+    --num_open_;
+    if (end.finish == ChoiceFinish::kAborted) was_aborted_ = true;
     if (first_ && end.num_tokens > 1) {
       const double each = seconds(Clock::now() - *first_) / (end.num_tokens - 1);
       histogram("lockstep_time_per_output_token_seconds",
@@ -126,19 +137,26 @@ class MeasuringListener : public GenerationListener {
   }
 
   void finished() override {
-    count_end("finished");
+    count_end(was_aborted_ ? "aborted" : "finished");
+    if (was_aborted_) requests_->count_aborted();
     inner_->finished();
   }
 
   void failed(const Error& error) override {
     count_end("failed");
-    requests_->count_finish("error");
+    requests_->count_finish("error", num_open_);
     inner_->failed(error);
   }
 
  private:
   metrics::Histogram& histogram(const std::string& name, const std::string& help) {
     return registry_.histogram(name, help, latency_buckets(), {{"endpoint", endpoint_}});
+  }
+
+  // A step with accepted drafts brings several tokens at once.
+  void observe_interval(double taken, int num_tokens) {
+    requests_->between.observe(taken);
+    for (int i = 0; i < num_tokens; ++i) requests_->token.observe(taken / num_tokens);
   }
 
   void count_end(const std::string& outcome) {
@@ -161,8 +179,13 @@ class MeasuringListener : public GenerationListener {
   const std::string endpoint_;
   const Clock::time_point received_;
   std::optional<Clock::time_point> first_;
-  std::vector<std::optional<Clock::time_point>> last_;  // delta of each choice
-  bool is_over_ = false;
+  struct LastDelta {
+    std::optional<Clock::time_point> time;
+    int num_tokens = 0;  // of the choice, then
+  };
+  std::vector<LastDelta> last_;  // of each choice
+  int num_open_ = 0;             // choices
+  bool was_aborted_ = false, is_over_ = false;
 };
 
 }  // namespace
@@ -187,8 +210,8 @@ void ServingMetrics::count_refusal(const std::string& endpoint, int status) {
 
 std::unique_ptr<GenerationListener> ServingMetrics::measure(std::unique_ptr<GenerationListener> listener,
                                                             const std::string& endpoint,
-                                                            Clock::time_point received) {
-  return std::make_unique<MeasuringListener>(requests_, std::move(listener), endpoint, received);
+                                                            Clock::time_point received, int num_choices) {
+  return std::make_unique<MeasuringListener>(requests_, std::move(listener), endpoint, received, num_choices);
 }
 
 void ServingMetrics::refresh(runtime::Engine& engine) {
@@ -204,7 +227,7 @@ void ServingMetrics::refresh_totals(const runtime::EngineStats& stats) {
     registry_->counter(name, help, labels).raise_to(value);
   };
   const auto number = [](uint64_t value) { return static_cast<double>(value); };
-  constexpr const char* kPrompt = "Prompt tokens that were computed.";
+  constexpr const char* kPrompt = "Prompt tokens of requests that began, with those that the cache held.";
   constexpr const char* kOutput = "Tokens that were drawn.";
   total("lockstep_steps_total", "Steps that the engine has done.", number(stats.steps));
   total("lockstep_prompt_tokens_total", kPrompt, number(stats.prompt_tokens));

@@ -29,7 +29,8 @@ class ServingMetrics {
   // whole time, and how it ended. `received`: when the request had been read.
   std::unique_ptr<GenerationListener> measure(std::unique_ptr<GenerationListener> listener,
                                               const std::string& endpoint,
-                                              std::chrono::steady_clock::time_point received);
+                                              std::chrono::steady_clock::time_point received,
+                                              int num_choices);
 
   std::string text() const { return registry_->text(); }
 

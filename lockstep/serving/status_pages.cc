@@ -60,7 +60,12 @@ std::string_view name_of(State state) {
   return "failed";
 }
 
-http::Response health_response(const runtime::Health& health, bool is_good) {
+enum class Verdict : unsigned char { kGood, kSick };
+
+Verdict good_if(bool is_good) { return is_good ? Verdict::kGood : Verdict::kSick; }
+
+http::Response health_response(const runtime::Health& health, Verdict verdict) {
+  const bool is_good = verdict == Verdict::kGood;
   Json body = {{"status", is_good ? "ok" : "unavailable"},
                {"state", name_of(health.state)},
                {"seconds_since_step", health.seconds_since_step},
@@ -124,17 +129,17 @@ StatusPages::StatusPages(runtime::Engine& engine, ServingMetrics& metrics, std::
 
 void StatusPages::health(const http::Request& /*request*/, const Responder& responder) const {
   const runtime::Health health = engine_.health();
-  responder->send(health_response(health, health.serving));
+  responder->send(health_response(health, good_if(health.serving)));
 }
 
 void StatusPages::ready(const http::Request& /*request*/, const Responder& responder) {
   const runtime::Health health = engine_.health();
-  responder->send(health_response(health, health.serving && health.state == State::kServing));
+  responder->send(health_response(health, good_if(health.serving && health.state == State::kServing)));
 }
 
 void StatusPages::livez(const http::Request& /*request*/, const Responder& responder) {
   const runtime::Health health = engine_.health();
-  responder->send(health_response(health, health.state != State::kFailed));
+  responder->send(health_response(health, good_if(health.state != State::kFailed)));
 }
 
 void StatusPages::health_generate(const http::Request& /*request*/, const Responder& responder) {
@@ -150,7 +155,7 @@ void StatusPages::health_generate(const http::Request& /*request*/, const Respon
     const std::string failure = probe_failure();
     runtime::Health health = engine_.health();
     if (!failure.empty()) health.reason = failure;
-    responder->send(health_response(health, failure.empty()));
+    responder->send(health_response(health, good_if(failure.empty())));
   });
 }
 
@@ -164,6 +169,7 @@ std::string StatusPages::probe_failure() {
     request.sampling.temperature = 0;
     request.replica = static_cast<int>(replica);
     request.label = "health_generate";
+    request.blame = runtime::Request::Blame::kExempt;
     const auto id = engine_.submit(std::move(request), probe_sink(board, replica));
     if (!id) return id.error().message;
     ids.push_back(*id);

@@ -56,7 +56,11 @@ void try_responses(const Json& body, const runtime::ModelInfo& info) {
   if (const auto previous = openai::previous_response(body); !previous) must_explain(previous.error());
   const auto request = openai::read_responses_request(body, Json::array(), info);
   if (!request) return must_explain(request.error());
-  must(request->items.is_array() && request->shown.is_object());
+  const auto kept = parse_json(request->items);
+  must(kept.ok() && kept->is_array() && request->shown.is_object());
+  // What was kept can be gone on from, unless it is too long by then.
+  const auto next = openai::read_responses_request(body, *kept, info);
+  if (!next) must_explain(next.error());
   try_prompt(request->chat);
 }
 

@@ -126,5 +126,16 @@ TEST(Suspects, AreKnownByWhatTheyAskFor) {
   EXPECT_NE(fingerprint_of(other), fingerprint);
 }
 
+// A probe is the same each time, and is all that runs in a quiet hour.
+TEST(Suspects, NoFailureCountsForWhatIsExempt) {
+  Request probe;
+  probe.prompt = {0};
+  probe.blame = Request::Blame::kExempt;
+  Suspects suspects(2);
+  for (int i = 0; i < 5; ++i) suspects.blame(fingerprint_of(probe));
+  EXPECT_EQ(suspects.verdict(fingerprint_of(probe)), Suspects::Verdict::kFree);
+  EXPECT_TRUE(suspects.empty());
+}
+
 }  // namespace
 }  // namespace lockstep::runtime

@@ -162,6 +162,37 @@ TEST(Scheduler, AReplicaThatNeverGetsThePlaceThatIsLeftIsDueInTheEnd) {
   EXPECT_EQ(num_others, WaitingQueue::kMostOvertakings);
 }
 
+// Whoever was not in a step is not what failed, and may be tried again at once, elsewhere.
+TEST(StepLoop, AFailureTellsWhoHasNotStartedToComeAgain) {
+  SchedulerLimits limits = small_engine_limits();
+  limits.shape.num_replicas = 1;
+  limits.max_running_requests = 1;
+  const ModelInfo model = scripted_model(32, limits.context_length);
+  ScriptedExecutor executor(limits, 32);
+  StepLoop loop({limits, {.num_logits = 32}, model.eos_token_ids}, executor);
+  std::vector<Event> ends(3);
+  const auto accepted = [&](RequestId id) {
+    return AcceptedRequest{.id = id,
+                           .request = long_request(),
+                           .sink =
+                               [&ends, id](const Event& event) {
+                                 if (event.finish != FinishReason::kNotFinished) ends[id - 1] = event;
+                               },
+                           .seed = 1,
+                           .waits_until = std::chrono::steady_clock::time_point::max()};
+  };
+  loop.admit(accepted(1));
+  loop.admit(accepted(2));
+  loop.step();
+  loop.fail_all("rank 1 is gone");
+  loop.refuse(accepted(3), FinishReason::kError, "rank 1 is gone");
+  loop.deliver();
+  for (const Event& end : ends) EXPECT_EQ(end.finish, FinishReason::kError);
+  EXPECT_EQ(ends[0].error_code, ErrorCode::kInternal);
+  EXPECT_EQ(ends[1].error_code, ErrorCode::kUnavailable);
+  EXPECT_EQ(ends[2].error_code, ErrorCode::kUnavailable);
+}
+
 // contract: request.queue-timeout
 TEST(StepLoop, WhoeverHasNotStartedInTimeIsToldToComeAgain) {
   using Clock = std::chrono::steady_clock;

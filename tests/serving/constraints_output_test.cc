@@ -297,6 +297,23 @@ TEST_F(Constrained, AFormBeginsBehindItsOpenings) {
   EXPECT_TRUE(allows(info_.eos_token_ids[0]));
 }
 
+TEST(ToolForms, SchemasAreBoundedTogether) {
+  Json tools = Json::array();
+  for (int i = 0; i < 20; ++i)
+    tools.push_back({{"type", "function"},
+                     {"function",
+                      {{"name", std::to_string(i)},
+                       {"parameters", {{"type", "object"}, {"description", std::string(60'000, 'x')}}}}}});
+  const CallStyle style{.format = tool_parsing::Format::kLlama,
+                        .template_source = {},
+                        .token_id = [](std::string_view) { return std::optional<int32_t>(); }};
+  const auto all = required_calls(tools, style, HowMany::kOneOrMore);
+  ASSERT_FALSE(all.ok());
+  EXPECT_EQ(all.error().field, "tools");
+  while (tools.size() > 17) tools.erase(tools.size() - 1);
+  EXPECT_TRUE(required_calls(tools, style, HowMany::kOneOrMore).ok());
+}
+
 // Calls that must be made are read back as calls, with arguments that the schema allows.
 TEST_F(Constrained, RequiredCallsReadBackAsCalls) {
   const Json tools =

@@ -3,6 +3,7 @@
 
 #include "lockstep/serving/openai/response_store.h"
 #include "lockstep/serving/openai/responses_items.h"
+#include "lockstep/serving/openai/responses_request.h"
 #include "tests/serving/scripted_engine.h"
 
 namespace lockstep::serving {
@@ -12,8 +13,14 @@ constexpr const char* kPath = "/v1/responses";
 
 Json parse(const char* text) { return parse_json(text).value(); }
 
+Result<Json> messages_of(const char* items) {
+  auto read = openai::read_items(Json::array(), parse(items), "input");
+  if (!read) return read.error();
+  return std::move(read->messages);
+}
+
 TEST(ResponsesItems, ATurnOfTheAssistantIsOneMessage) {
-  const auto messages = openai::messages_of_items(parse(R"([
+  const auto messages = messages_of(R"([
     {"role": "user", "content": "What is 1 + 2 and 3 + 4?"},
     {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "two sums"}]},
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I work it out.", "annotations": []}]},
@@ -21,8 +28,7 @@ TEST(ResponsesItems, ATurnOfTheAssistantIsOneMessage) {
     {"type": "function_call", "call_id": "b", "name": "sum", "arguments": "{\"x\":3}"},
     {"type": "function_call_output", "call_id": "a", "output": "3"},
     {"type": "function_call_output", "call_id": "b", "output": [{"type": "input_text", "text": "7"}]},
-    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "done"}]}])"),
-                                                  "input");
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "done"}]}])");
   ASSERT_TRUE(messages.ok()) << messages.error().message;
   EXPECT_EQ(*messages, parse(R"([
     {"role": "user", "content": "What is 1 + 2 and 3 + 4?"},
@@ -36,10 +42,9 @@ TEST(ResponsesItems, ATurnOfTheAssistantIsOneMessage) {
 
 // Text after calls is a message of its own: in one it would stand before them.
 TEST(ResponsesItems, OrderIsKept) {
-  const auto messages = openai::messages_of_items(
-      parse(R"([{"type": "function_call", "call_id": "a", "name": "f"}, {"role": "assistant", "content": "x"},
-                {"role": "assistant", "content": "y"}])"),
-      "input");
+  const auto messages = messages_of(
+      R"([{"type": "function_call", "call_id": "a", "name": "f"}, {"role": "assistant", "content": "x"},
+                {"role": "assistant", "content": "y"}])");
   ASSERT_TRUE(messages.ok());
   ASSERT_EQ(messages->size(), 3U);
   EXPECT_TRUE((*messages)[0].contains("tool_calls"));
@@ -58,7 +63,7 @@ TEST(ResponsesItems, WhatIsWrongIsNamed) {
       {R"([{"type": "item_reference", "id": "x"}])", "input[0].type"},
       {R"([{"type": "web_search_call", "id": "x"}])", "input[0].type"}};
   for (const auto& [items, field] : table) {
-    const auto messages = openai::messages_of_items(parse(items), "input");
+    const auto messages = messages_of(items);
     ASSERT_FALSE(messages.ok()) << items;
     EXPECT_EQ(messages.error().field, field);
   }
@@ -96,6 +101,64 @@ TEST(ResponseStore, OthersSeeNothing) {
   EXPECT_FALSE(store.get("a", "you").has_value());
   EXPECT_FALSE(store.remove("a", "you"));
   EXPECT_EQ(store.get("a", "me")->response, "A");
+}
+
+// Who fills the store pushes out what is their own.
+TEST(ResponseStore, RoomIsMadeByWhoHasMost) {
+  openai::ResponseStore store({.max_responses = 1000, .max_bytes = 10000});
+  store.put("mine", "me", {std::string(1000, 'x'), ""});
+  for (int i = 0; i < 50; ++i) store.put(std::to_string(i), "you", {std::string(1000, 'x'), ""});
+  EXPECT_TRUE(store.get("mine", "me").has_value());
+  EXPECT_TRUE(store.get("49", "you").has_value());
+  store.put("large", "you", {std::string(9500, 'x'), ""});
+  EXPECT_TRUE(store.get("mine", "me").has_value());
+  openai::ResponseStore few({.max_responses = 4});
+  few.put("mine", "me", {"x", ""});
+  for (int i = 0; i < 50; ++i) few.put(std::to_string(i), "you", {"x", ""});
+  EXPECT_TRUE(few.get("mine", "me").has_value());
+  EXPECT_TRUE(few.get("49", "you").has_value());
+  EXPECT_EQ(few.num_responses(), 4U);
+}
+
+// A document takes many times the room of its text: only what was read stays, as text.
+TEST(Responses, KeepOnlyWhatWasRead) {
+  const Json body = parse(R"({"input": [
+    {"role": "user", "content": [{"type": "input_text", "text": "Hi", "junk": [[], []]}], "junk": {"a": [[]]}},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+    {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "a", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "a", "output": "3", "junk": 1}]})");
+  const ScriptedEngine engine([](const runtime::Request&) { return std::string("x"); });
+  const auto request = openai::read_responses_request(body, Json::array(), engine.model());
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_EQ(parse(request->items.c_str()), parse(R"([
+    {"type": "message", "role": "user", "content": "Hi"}, {"type": "reasoning", "content": "hm"},
+    {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "a", "output": "3"}])"));
+  const auto next = openai::read_responses_request(parse(R"({"input": "Go on"})"),
+                                                   parse(request->items.c_str()), engine.model());
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next->chat.messages.size(), 4U) << "two of the assistant's are one turn";
+}
+
+TEST(Responses, WhatIsRepeatedIsBounded) {
+  const ServedScript served("x");
+  const auto refused = [&](const char* field, const char* key, const Json& value) {
+    const auto response = served.ask("POST", kPath, to_text(Json{{"input", "Hi"}, {key, value}}));
+    EXPECT_EQ(response.status, 400) << field;
+    EXPECT_EQ(ServedScript::json(response)["error"]["param"], field);
+  };
+  Json pairs = Json::object();
+  for (int i = 0; i < 17; ++i) pairs[std::to_string(i)] = "x";
+  refused("metadata", "metadata", pairs);
+  refused("metadata.a", "metadata", {{"a", std::string(513, 'x')}});
+  refused("metadata.a", "metadata", {{"a", Json::array()}});
+  refused("metadata", "metadata", {{std::string(65, 'k'), "x"}});
+  refused("safety_identifier", "safety_identifier", std::string(513, 'x'));
+  refused("prompt_cache_key", "prompt_cache_key", std::string(513, 'x'));
+  refused("text", "text", {{"junk", std::string(size_t{2} << 20, 'x')}});
+  refused("reasoning", "reasoning", {{"junk", std::string(size_t{2} << 20, 'x')}});
+  pairs.erase("16");
+  EXPECT_EQ(served.ask("POST", kPath, to_text(Json{{"input", "Hi"}, {"metadata", pairs}})).status, 200);
 }
 
 std::vector<Json> events_of(const http::RawResponse& response) {

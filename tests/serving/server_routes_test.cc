@@ -134,7 +134,7 @@ TEST(Routes, AbortedAnswersEndWithWhatHasCome) {
   const std::string body = R"({"text": "x", "rid": "mine", "sampling_params": {"max_new_tokens": 4000}})";
   http::RawClient client(served.server->port());
   client.send(ServedScript::request_bytes("POST", "/generate", body));
-  while (served.engine.num_running() == 0) std::this_thread::yield();
+  ASSERT_TRUE(http::eventually([&] { return served.engine.num_running() > 0; }));
   expect_error(served.ask("POST", "/abort_request", "{}"), 400, "rid", nullptr);
   EXPECT_EQ(served.ask("POST", "/abort_request", R"({"rid": "another"})").status, 200);
   EXPECT_EQ(served.engine.num_cancelled, 0);
@@ -142,7 +142,7 @@ TEST(Routes, AbortedAnswersEndWithWhatHasCome) {
   const Json answer = ServedScript::json(client.read_response("POST"));
   EXPECT_EQ(answer["meta_info"]["finish_reason"]["type"], "abort");
   client.send(ServedScript::request_bytes("POST", kChat, to_text(user_says("Hi"))));
-  while (served.engine.num_running() == 0) std::this_thread::yield();
+  ASSERT_TRUE(http::eventually([&] { return served.engine.num_running() > 0; }));
   EXPECT_EQ(served.ask("POST", "/abort_request", R"({"abort_all": true})").status, 200);
   EXPECT_EQ(ServedScript::json(client.read_response("POST"))["choices"][0]["finish_reason"], "abort");
   EXPECT_EQ(served.engine.num_cancelled, 2);

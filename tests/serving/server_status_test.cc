@@ -66,6 +66,7 @@ TEST(Status, HealthGenerateAsksEveryReplica) {
     const runtime::Request request = served.engine.request(i);
     EXPECT_EQ(request.max_new_tokens, 1);
     EXPECT_TRUE(request.ignore_eos);
+    EXPECT_EQ(request.blame, runtime::Request::Blame::kExempt) << "the same each time: it would be convicted";
     replicas.insert(request.replica.value());
   }
   EXPECT_EQ(replicas, (std::set<int>{0, 1}));
@@ -218,7 +219,7 @@ TEST(MetricNames, OneSeriesAReplicaAndTheirSum) {
   const ServedScript served("</think>one...");  // never ends
   http::RawClient client(served.server->port());
   client.send(ServedScript::request_bytes("POST", kChat, to_text(user_says("Hi"))));
-  while (served.engine.num_running() == 0) std::this_thread::yield();
+  ASSERT_TRUE(http::eventually([&] { return served.engine.num_running() > 0; }));
   const std::string text = served.ask("GET", "/metrics").body;
   for (const char* line :
        {"vllm:num_requests_running{engine=\"0\",model_name=\"tutor\"} 1\n",

@@ -44,8 +44,7 @@ class MessageReply : public GenerationListener {
     emit("ping", Json::object());
   }
 
-  void on_deltas(int /*choice_idx*/, Deltas deltas,
-                 const std::vector<runtime::OutputToken>& /*tokens*/) override {
+  void on_deltas(int /*choice_idx*/, Deltas deltas, const ChoiceSoFar& /*so_far*/) override {
     for (const Delta& delta : deltas) {
       switch (delta.kind) {
         case DeltaKind::kReasoning:

@@ -4,11 +4,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "lockstep/serving/constraints/regex_check.h"
 
@@ -16,6 +18,7 @@ namespace lockstep::serving::constraints {
 namespace {
 
 constexpr int kMaxDepth = 32;
+constexpr size_t kMaxPlaces = 256;   // that are left out of a schema
 constexpr int64_t kMaxCount = 4096;  // of items and characters
 constexpr int64_t kMaxInteger = int64_t{1} << 53;
 
@@ -49,7 +52,11 @@ std::string pattern_of_format(std::string_view name) {
 
 class Checker {
  public:
-  Checker(const Json& root, const std::string& field) : root_(root), field_(field) {}
+  // kAll: the check goes on behind a fault, so that all places are known; what it makes counts only where
+  // there is none.
+  enum class Faults : uint8_t { kFirst, kAll };
+  Checker(const Json& root, const std::string& field, Faults faults)
+      : root_(root), field_(field), faults_(faults) {}
 
   Json check(const Json& schema, const std::string& path, int depth) {
     if (failed()) return {};
@@ -78,23 +85,38 @@ class Checker {
     return out;
   }
 
-  bool failed() const { return !error_.message.empty(); }
+  // Whether there is nothing more to find out.
+  bool failed() const { return places_.size() >= (faults_ == Faults::kFirst ? 1 : kMaxPlaces); }
   const Error& error() const { return error_; }
+  const std::vector<std::string>& places() const { return places_; }  // of faults, as errors name them
 
  private:
   Json refuse(const std::string& path, const std::string& what) {
     const std::string place = path.empty() ? field_ : field_ + path;
-    if (!failed()) error_ = invalid_argument(place, "'{}' {}", place, what);
+    if (!failed()) complain(invalid_argument(place, "'{}' {}", place, what));
     return {};
+  }
+
+  void complain(Error error) {
+    if (failed()) return;
+    places_.push_back(error.field);
+    if (places_.size() == 1) error_ = std::move(error);
   }
 
   Json check_all(const Json& schemas, const std::string& path, int depth) {
     Json out = Json::object();
     if (!schemas.is_object())
       return refuse(path, fmt::format("is {}, not an object of schemas", schemas.type_name()));
-    for (const auto& [name, schema] : schemas.items())
-      out[name] = check(schema, path + "." + name, depth + 1);
+    for (const auto& [name, schema] : schemas.items()) {
+      if (failed()) break;
+      append(out, name, check(schema, path + "." + name, depth + 1));
+    }
     return out;
+  }
+
+  // A key that `object` does not hold yet; to look for it first would take as long as there are keys.
+  static void append(Json& object, const std::string& key, Json value) {
+    object.get_ref<Json::object_t&>().emplace_back(key, std::move(value));
   }
 
   // The library reads these keywords alone: another beside them would not be enforced.
@@ -188,7 +210,7 @@ class Checker {
     const Json& options = schema[keyword];
     if (!options.is_array() || options.empty())
       return void(refuse(path + "." + keyword, "must be an array of one or more schemas"));
-    for (size_t i = 0; i < options.size(); ++i)
+    for (size_t i = 0; i < options.size() && !failed(); ++i)
       out["anyOf"].push_back(check(options[i], fmt::format("{}.{}[{}]", path, keyword, i), depth + 1));
   }
   void check_any_of(const Json& schema, const std::string& path, int depth, Json& out) {
@@ -250,8 +272,9 @@ class Checker {
     for (const std::string& key : asserted) {
       const bool is_known = key == "type" || kOfObjects.contains(key) || kOfArrays.contains(key) ||
                             kOfStrings.contains(key) || kOfNumbers.contains(key);
-      if (!is_known) return void(refuse(path + "." + key, "is not supported: it would not be enforced"));
+      if (!is_known) refuse(path + "." + key, "is not supported: it would not be enforced");
     }
+    if (failed()) return;
     if (types.size() == 1) {
       out["type"] = types[0];
     } else if (!types.empty()) {
@@ -271,14 +294,18 @@ class Checker {
     Json others = Json(false);
     if (additional != false) others = check(additional, path + ".additionalProperties", depth + 1);
     if (!required.is_array()) return void(refuse(path + ".required", "must be an array of names"));
+    std::set<std::string, std::less<>> names;
+    if (checked.is_object())
+      for (const auto& property : checked.items()) names.insert(property.key());
+    if (names.empty()) checked = Json::object();
     for (const Json& name : required) {
       if (!name.is_string()) return void(refuse(path + ".required", "must be an array of names"));
       const auto& key = name.get_ref<const std::string&>();
-      if (checked.contains(key)) continue;
+      if (!names.insert(key).second) continue;
       if (others == false)
         return void(
             refuse(path + ".required", fmt::format("names \"{}\", which additionalProperties forbids", key)));
-      checked[key] = others;
+      append(checked, key, others);
     }
     if (failed()) return;
     // A further key could be a second one of the same name: objects with properties have no others.
@@ -291,7 +318,7 @@ class Checker {
   void check_array(const Json& schema, const std::string& path, int depth, Json& out) {
     if (const auto prefix = schema.find("prefixItems"); prefix != schema.end()) {
       if (!prefix->is_array()) return void(refuse(path + ".prefixItems", "must be an array of schemas"));
-      for (size_t i = 0; i < prefix->size(); ++i)
+      for (size_t i = 0; i < prefix->size() && !failed(); ++i)
         out["prefixItems"].push_back(
             check((*prefix)[i], fmt::format("{}.prefixItems[{}]", path, i), depth + 1));
     }
@@ -331,11 +358,11 @@ class Checker {
   std::string enforceable_pattern(const std::string& pattern, const std::string& path) {
     const std::string place = field_ + path + ".pattern";
     if (const Status checked = check_regex(pattern, place); !checked) {
-      if (!failed()) error_ = checked.error();
+      complain(checked.error());
       return {};
     }
     auto rewritten = pattern_of_json_string(pattern, place);
-    if (!rewritten && !failed()) error_ = rewritten.error();
+    if (!rewritten) complain(rewritten.error());
     return rewritten ? *rewritten : std::string();
   }
 
@@ -374,6 +401,8 @@ class Checker {
   const Json& root_;
   std::set<std::string> ends_;  // references from which leads_back() came to an end
   const std::string& field_;
+  const Faults faults_;
+  std::vector<std::string> places_;
   Error error_;
 };
 
@@ -431,15 +460,22 @@ bool remove_at(Json& schema, std::string_view path) {
 }  // namespace
 
 Json loosened_schema(const Json& schema) {
-  constexpr int kMaxRemovals = 256;
+  constexpr int kMaxPasses = 8;  // what goes may show what only stood behind it
+  if (to_text(schema).size() > kMaxSchemaBytes) return Json::object();
   const std::string field = "schema";
   Json loosened = schema;
-  for (int i = 0; i < kMaxRemovals; ++i) {
-    auto enforceable = enforceable_schema(loosened, field);
-    if (enforceable) return *std::move(enforceable);
-    const std::string& place = enforceable.error().field;
-    if (!place.starts_with(field) || !remove_at(loosened, std::string_view(place).substr(field.size())))
-      break;
+  size_t num_places = 0;
+  for (int pass = 0; pass < kMaxPasses; ++pass) {
+    Checker checker(loosened, field, Checker::Faults::kAll);
+    Json out = checker.check(loosened, "", 0);
+    if (checker.places().empty()) return out;
+    num_places += checker.places().size();
+    if (num_places >= kMaxPlaces) break;
+    bool has_changed = false;
+    for (const std::string& place : checker.places())
+      if (place.starts_with(field) && remove_at(loosened, std::string_view(place).substr(field.size())))
+        has_changed = true;
+    if (!has_changed) break;
   }
   return Json::object();
 }
@@ -448,7 +484,7 @@ Result<Json> enforceable_schema(const Json& schema, const std::string& field) {
   if (const size_t size = to_text(schema).size(); size > kMaxSchemaBytes)
     return invalid_argument(field, "'{}' has {} bytes, more than the limit of {}", field, size,
                             kMaxSchemaBytes);
-  Checker checker(schema, field);
+  Checker checker(schema, field, Checker::Faults::kFirst);
   Json out = checker.check(schema, "", 0);
   if (checker.failed()) return checker.error();
   return out;

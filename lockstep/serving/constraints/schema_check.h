@@ -10,6 +10,7 @@
 namespace lockstep::serving::constraints {
 
 inline constexpr size_t kMaxSchemaBytes = size_t{64} << 10;
+inline constexpr size_t kMaxSchemasBytes = size_t{1} << 20;  // of all tools of a request together
 // Between two tokens of JSON: enough to indent, and a bound for models that would not stop.
 inline constexpr int kMaxWhitespace = 12;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "lockstep/serving/constraints/schema_check.h"
 #include "lockstep/serving/reasoning/harmony.h"
@@ -157,18 +158,35 @@ Result<Json> arguments_schema(const Json& tool, size_t tool_idx) {
       tool_idx);
 }
 
-Result<Json> one_call(const Json& tools, const CallStyle& style, const CallFrame& frame,
-                      std::string_view begun) {
-  Json choices = Json::array();
+Result<std::vector<Json>> arguments_schemas(const Json& tools) {
+  size_t num_bytes = 0;
+  for (const Json& tool : tools)
+    if (const auto parameters = tool["function"].find("parameters"); parameters != tool["function"].end())
+      num_bytes += to_text(*parameters).size();
+  if (num_bytes > kMaxSchemasBytes)
+    return invalid_argument(
+        "tools",
+        "'tools' have {} bytes of parameters, more than the {} that calls can be held to; "
+        "give fewer tools or shorter schemas",
+        num_bytes, kMaxSchemasBytes);
+  std::vector<Json> schemas;
   for (size_t i = 0; i < tools.size(); ++i) {
     auto schema = arguments_schema(tools[i], i);
     if (!schema) return schema.error();
+    schemas.push_back(std::move(*schema));
+  }
+  return schemas;
+}
+
+Json one_call(const Json& tools, const std::vector<Json>& schemas, const CallStyle& style,
+              const CallFrame& frame, std::string_view begun) {
+  Json choices = Json::array();
+  for (size_t i = 0; i < tools.size(); ++i) {
     std::string prefix = frame.prefix;
     prefix.replace(prefix.find("NAME"), 4, tools[i]["function"]["name"].get<std::string>());
     Json parts = Json::array();
     add_text(std::string_view(prefix).substr(begun.size()), style, parts);
-    Json arguments = {
-        {"type", "json_schema"}, {"json_schema", std::move(*schema)}, {"style", frame.arguments}};
+    Json arguments = {{"type", "json_schema"}, {"json_schema", schemas[i]}, {"style", frame.arguments}};
     arguments["max_whitespace_cnt"] = kMaxWhitespace;
     parts.push_back(std::move(arguments));
     add_text(frame.suffix, style, parts);
@@ -182,17 +200,15 @@ Result<ToolForm> calls(const Json& tools, const CallStyle& style, HowMany how_ma
   LOCKSTEP_CHECK(!frame.prefix.empty(), "the format {} of calls has no frame",
                  static_cast<int>(style.format));
   const bool begins_in_open = !frame.open.empty() && !begun.empty();
-  auto first = one_call(tools, style, frame, begins_in_open ? std::string_view() : begun);
-  if (!first) return first.error();
-  auto other = one_call(tools, style, frame, {});
-  if (!other) return other.error();
+  const auto schemas = arguments_schemas(tools);
+  if (!schemas) return schemas.error();
   Json parts = Json::array();
   add_text(std::string_view(frame.open).substr(begins_in_open ? begun.size() : 0), style, parts);
-  parts.push_back(std::move(*first));
+  parts.push_back(one_call(tools, *schemas, style, frame, begins_in_open ? std::string_view() : begun));
   if (frame.repeats && how_many == HowMany::kOneOrMore) {
     Json more = Json::array();
     add_text(frame.separator, style, more);
-    more.push_back(std::move(*other));
+    more.push_back(one_call(tools, *schemas, style, frame, {}));
     parts.push_back({{"type", "star"}, {"content", sequence_of(std::move(more))}});
   }
   add_text(frame.close, style, parts);

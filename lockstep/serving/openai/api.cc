@@ -192,6 +192,7 @@ Api::Refusal Api::continue_prompts(const http::Request& request, const Responder
         reply.echoes.push_back(text ? *text : context_.chat.tokenizer().decode(ids, SpecialTokens::kSkip));
     }
   }
+  if (auto refusal = check_scored(completion, reply.context.prompt_tokens)) return refusal;
   const std::string id = reply.context.head.id;
   start(request, responder, id, std::move(choices), make_listener(std::move(reply)), received);
   return std::nullopt;
@@ -238,6 +239,25 @@ Api::Refusal Api::check_length(size_t prompt_length, const GenerationOptions& op
       .code = "context_length_exceeded"};
 }
 
+// Log probabilities of prompts are written for every choice, between the texts of all others.
+Api::Refusal Api::check_scored(const CompletionRequest& completion, int64_t prompt_tokens) const {
+  constexpr int64_t kMaxScored = int64_t{1} << 18;
+  const GenerationOptions& options = completion.options;
+  if (options.prompt_logprobs < 0) return std::nullopt;
+  if (options.max_tokens == 0 && options.num_choices > 1)
+    return ApiError{.message = fmt::format("'n' is {}: with max_tokens 0 all choices are the prompt, give 1",
+                                           options.num_choices),
+                    .param = "n"};
+  const int64_t limit = std::max<int64_t>(kMaxScored, context_.engine.model().context_length);
+  const int64_t scored = prompt_tokens * options.num_choices;
+  if (scored <= limit) return std::nullopt;
+  return ApiError{.message = fmt::format(
+                      "'{}': with echo and logprobs all choices' prompts may have {} tokens together, not "
+                      "{}; ask for fewer prompts at a time, or a smaller n",
+                      completion.prompt_field, limit, scored),
+                  .param = completion.prompt_field};
+}
+
 // max_tokens is an upper bound: what does not fit into the context any more ends with finish_reason "length"
 // as well.
 runtime::Request Api::engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
@@ -272,6 +292,10 @@ ReplyContext Api::reply_context(std::string_view id_prefix, const GenerationOpti
           .include_usage = options.include_usage};
 }
 
+std::string Api::owner_of(const http::Request& request) const {
+  return context_.tenants == ApiContext::Tenants::kOne ? std::string() : std::string(given_key(request));
+}
+
 // A key's requests are apart from all others, whatever they say themselves.
 void Api::set_tenant(const http::Request& from, runtime::Request& request) const {
   if (context_.tenants == ApiContext::Tenants::kOne) return;
@@ -289,10 +313,11 @@ void Api::start(const http::Request& request, const Responder& responder, const 
     choice.request.label = request.header(kRequestIdHeader);
     set_tenant(request, choice.request);
   }
-  auto generation =
-      std::make_shared<Generation>(context_.engine, context_.chat.tokenizer(), std::move(choices),
-                                   context_.metrics.measure(std::move(listener), request.target, received));
-  open_->add(id, generation);
+  const int num_choices = static_cast<int>(choices.size());
+  auto generation = std::make_shared<Generation>(
+      context_.engine, context_.chat.tokenizer(), std::move(choices),
+      context_.metrics.measure(std::move(listener), request.target, received, num_choices));
+  generation->keep(open_->add(owner_of(request), id, generation));
   responder->on_disconnect(
       [weak = std::weak_ptr(generation), replies = context_.replies] { Generation::cancel(weak, *replies); });
   generation->start(context_.replies);

@@ -37,8 +37,9 @@ struct ApiContext {
   std::string model_name;              // as the API calls it
   int64_t started_at = 0;              // seconds of Unix time
   std::string fingerprint;
-  // Whether each API key is a tenant of its own: tenants take turns, and share nothing of the cache.
-  enum class Tenants : unsigned char { kOne, kByKey } tenants = Tenants::kOne;
+  // Each API key is a tenant of its own: tenants take turns, share nothing of the cache, and abort only what
+  // is theirs.
+  enum class Tenants : unsigned char { kOne, kOneKey, kManyKeys } tenants = Tenants::kOne;
 };
 
 // The body as JSON; the error is the client's.
@@ -105,9 +106,11 @@ class Api {
   Result<ConstraintMaker> constraint_of(const ChatRequest& chat, const EncodedChat& encoded) const;
   Result<ConstraintMaker> constraint_of(const GenerationOptions& options) const;
   Refusal check_length(size_t prompt_length, const GenerationOptions& options, std::string_view field) const;
+  Refusal check_scored(const CompletionRequest& completion, int64_t prompt_tokens) const;
   runtime::Request engine_request(const GenerationOptions& options, std::vector<int32_t> prompt,
                                   int choice_idx, std::optional<int> replica,
                                   const ConstraintMaker& constraint) const;
+  std::string owner_of(const http::Request& request) const;  // the key's, where keys are tenants
   void set_tenant(const http::Request& from, runtime::Request& request) const;
   ReplyContext reply_context(std::string_view id_prefix, const GenerationOptions& options,
                              Responder responder) const;

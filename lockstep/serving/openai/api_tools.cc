@@ -5,7 +5,11 @@
 
 namespace lockstep::serving::openai {
 
-void Api::flush_cache(const http::Request& /*request*/, const Responder& responder) const {
+void Api::flush_cache(const http::Request& request, const Responder& responder) const {
+  if (context_.tenants == ApiContext::Tenants::kManyKeys)
+    return refuse(request, *responder,
+                  ApiError{.status = 403,
+                           .message = "the cache is not one key's to forget: this server has several keys"});
   context_.engine.clear_cache();
   responder->send({.body = R"({"success":true})"});
 }
@@ -19,7 +23,8 @@ Api::Refusal Api::answer_abort(const http::Request& request, http::Responder& re
   if (fields.ok() && !all && (!id || id->empty()))
     fields.refuse("rid", "is missing: the id of an answer, or \"abort_all\": true instead");
   if (!fields.ok()) return api_error(fields.status().error());
-  for (const auto& generation : all ? open_->take_all() : open_->take(*id))
+  const std::string owner = owner_of(request);
+  for (const auto& generation : all ? open_->find_all(owner) : open_->find(owner, *id))
     Generation::abort(generation, *context_.replies);
   responder.send({.body = R"({"success":true})"});
   return std::nullopt;

@@ -29,15 +29,15 @@ class ChatAnswer : public GenerationListener {
 
   void started() override {}
 
-  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) override {
     Choice& choice = choices_[static_cast<size_t>(choice_idx)];
     for (const Delta& delta : deltas) {
       switch (delta.kind) {
         case DeltaKind::kReasoning:
-          add_text(delta, tokens, choice.reasoning, choice.reasoning_logprobs);
+          add_text(delta, so_far.tokens, choice.reasoning, choice.reasoning_logprobs);
           break;
         case DeltaKind::kContent:
-          add_text(delta, tokens, choice.content, choice.content_logprobs);
+          add_text(delta, so_far.tokens, choice.content, choice.content_logprobs);
           break;
         case DeltaKind::kCallBegin:
           choice.calls.push_back({{"id", random_id(kCallIdPrefix)},
@@ -117,13 +117,13 @@ class ChatStream : public GenerationListener {
       stream_.choice(i, R"("delta":{"role":"assistant","content":"","refusal":null})", "", "");
   }
 
-  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) override {
     for (const Delta& delta : deltas) {
       if (delta.kind == DeltaKind::kCallEnd) continue;
       std::string body = "\"delta\":{";
       append_delta(delta, body);
       body += '}';
-      stream_.choice(choice_idx, body, logprobs_of(delta, tokens), "");
+      stream_.choice(choice_idx, body, logprobs_of(delta, so_far.tokens), "");
     }
   }
 

@@ -27,11 +27,11 @@ class CompletionAnswer : public GenerationListener {
     choices_[static_cast<size_t>(choice_idx)].logprobs.add_prompt(*context_.tokenizer, prompt);
   }
 
-  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) override {
     Choice& choice = choices_[static_cast<size_t>(choice_idx)];
     for (const Delta& delta : deltas) {
       choice.text += delta.text.text();
-      choice.logprobs.add(*context_.tokenizer, tokens, delta.text);
+      choice.logprobs.add(*context_.tokenizer, so_far.tokens, delta.text);
     }
   }
 
@@ -88,12 +88,12 @@ class CompletionStream : public GenerationListener {
     stream_.choice(choice_idx, body(echoes_.at(idx)), to_text(logprobs_[idx].take()), "");
   }
 
-  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) override {
     for (const Delta& delta : deltas) {
       std::string logprobs;
       if (stream_.context().num_top_logprobs >= 0) {
         CompletionLogprobs& of_choice = logprobs_[static_cast<size_t>(choice_idx)];
-        of_choice.add(*stream_.context().tokenizer, tokens, delta.text);
+        of_choice.add(*stream_.context().tokenizer, so_far.tokens, delta.text);
         logprobs = to_text(of_choice.take());
       }
       stream_.choice(choice_idx, body(delta.text.text()), logprobs, "");

@@ -1,5 +1,6 @@
 #include "lockstep/serving/openai/generation_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -82,6 +83,9 @@ void read_stop(Fields& fields, std::vector<std::string>& out) {
 void read_stop_token_ids(Fields& fields, int vocab, std::vector<int32_t>& out) {
   const Json* ids = fields.array("stop_token_ids");
   if (ids == nullptr) return;
+  if (ids->size() > kMaxStopTokenIds)
+    return fields.refuse("stop_token_ids",
+                         fmt::format("has {} ids, more than the limit of {}", ids->size(), kMaxStopTokenIds));
   for (size_t i = 0; i < ids->size(); ++i) {
     const Json& id = (*ids)[i];
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab)
@@ -101,15 +105,37 @@ void read_streaming(Fields& fields, GenerationOptions& options) {
   if (const Status status = inner.status(); !status.ok()) fields.complain(status.error());
 }
 
-std::string read_name(Fields& fields, std::string_view key) {
-  std::string name = fields.text(key).value_or("");
-  if (name.size() > kMaxNameBytes)
-    fields.refuse(std::string(key),
-                  fmt::format("has {} bytes, more than the limit of {}", name.size(), kMaxNameBytes));
-  return name;
+size_t num_characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+// OpenAI's limits. Nobody reads it here, but responses keep it.
+void check_metadata(Fields& fields) {
+  constexpr size_t kMaxPairs = 16, kMaxKey = 64, kMaxValue = 512;
+  const Json* metadata = fields.object("metadata");
+  if (metadata == nullptr) return;
+  if (metadata->size() > kMaxPairs)
+    return fields.refuse("metadata",
+                         fmt::format("has {} pairs, more than the limit of {}", metadata->size(), kMaxPairs));
+  for (const auto& [key, value] : metadata->items()) {
+    if (num_characters(key) > kMaxKey)
+      return fields.refuse("metadata", fmt::format("has a key of {} characters, more than the limit of {}",
+                                                   num_characters(key), kMaxKey));
+    if (!value.is_string() || num_characters(value.get_ref<const std::string&>()) > kMaxValue)
+      return fields.refuse("metadata." + key,
+                           fmt::format("must be a string of at most {} characters", kMaxValue));
+  }
 }
 
 }  // namespace
+
+std::string read_name(Fields& fields, std::string_view key) {
+  std::string name = fields.text(key).value_or("");
+  if (name.size() <= kMaxNameBytes) return name;
+  fields.refuse(key, fmt::format("has {} bytes, more than the limit of {}", name.size(), kMaxNameBytes));
+  return {};
+}
 
 GenerationOptions read_generation_options(Fields& fields, const runtime::ModelInfo& model) {
   GenerationOptions options{.sampling = model.default_sampling};
@@ -126,7 +152,7 @@ GenerationOptions read_generation_options(Fields& fields, const runtime::ModelIn
     options.priority = static_cast<int>(*priority);
   options.user = read_name(fields, "user");
   options.cache_salt = read_name(fields, "cache_salt");
-  fields.object("metadata");
+  check_metadata(fields);
   return options;
 }
 

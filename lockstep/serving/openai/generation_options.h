@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/runtime/engine.h"
@@ -15,8 +16,9 @@ namespace lockstep::serving::openai {
 inline constexpr int kMaxChoices = 128;  // OpenAI's limit of n
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr size_t kMaxStopTokenIds = 1024;  // the engine's limit, before every choice has a copy
 inline constexpr int kMaxPriority = 1'000'000;
-inline constexpr size_t kMaxNameBytes = 512;  // of a user, of a salt
+inline constexpr size_t kMaxNameBytes = 512;  // of a user, of a salt, of an id
 
 struct GenerationOptions {
   runtime::SamplingParams sampling;
@@ -37,6 +39,9 @@ struct GenerationOptions {
 
 // Where the request says nothing the model's own defaults hold. Complaints go to `fields`.
 GenerationOptions read_generation_options(Fields& fields, const runtime::ModelInfo& model);
+
+// A text that somebody is called by: at most kMaxNameBytes, empty where there is none.
+std::string read_name(Fields& fields, std::string_view key);
 
 // Choice `choice_idx` of a request with this seed draws with its own seed; choice 0 with the request's.
 std::optional<uint64_t> seed_of_choice(std::optional<uint64_t> seed, int choice_idx);

@@ -95,8 +95,7 @@ class NativeAnswer : public GenerationListener {
   }
 
   void started() override {}
-  void on_deltas(int choice_idx, Deltas deltas,
-                 const std::vector<runtime::OutputToken>& /*tokens*/) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& /*so_far*/) override {
     auto& text = choices_[static_cast<size_t>(choice_idx)]["text"].get_ref<std::string&>();
     for (const Delta& delta : deltas) text += delta.text.text();
   }
@@ -123,19 +122,16 @@ class NativeStream : public GenerationListener {
   NativeStream(ReplyContext context, std::vector<int64_t> prompt_tokens)
       : context_(std::move(context)),
         prompt_tokens_(std::move(prompt_tokens)),
-        texts_(prompt_tokens_.size()),
-        num_tokens_(prompt_tokens_.size()) {}
+        texts_(prompt_tokens_.size()) {}
 
   void started() override {
     context_.responder->start_stream(200, "text/event-stream; charset=utf-8",
                                      {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
     started_ = true;
   }
-  void on_deltas(int choice_idx, Deltas deltas, const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int choice_idx, Deltas deltas, const ChoiceSoFar& so_far) override {
     for (const Delta& delta : deltas) texts_[static_cast<size_t>(choice_idx)] += delta.text.text();
-    int& num_tokens = num_tokens_[static_cast<size_t>(choice_idx)];
-    num_tokens += static_cast<int>(tokens.size());
-    write(choice_idx, {.num_tokens = num_tokens}, nullptr);
+    write(choice_idx, {.num_tokens = so_far.num_tokens}, nullptr);
   }
   void on_choice_end(int choice_idx, const ChoiceEnd& end) override {
     write(choice_idx, end, finish_json(end));
@@ -165,7 +161,6 @@ class NativeStream : public GenerationListener {
   ReplyContext context_;
   const std::vector<int64_t> prompt_tokens_;
   std::vector<std::string> texts_;
-  std::vector<int> num_tokens_;
   bool started_ = false;
 };
 
@@ -190,7 +185,7 @@ Result<NativeRequest> read_native_request(const Json& body, const runtime::Model
   for (const char* key :
        {"image_data", "audio_data", "video_data", "input_embeds", "lora_path", "return_hidden_states"})
     if (fields.has(key)) fields.refuse(key, "is not supported");
-  request.id = fields.text("rid").value_or("");
+  request.id = read_name(fields, "rid");
   if (const Json* priority = fields.find("priority")) completion["priority"] = *priority;
   if (!fields.ok()) return fields.status().error();
   completion["prompt"] = text != nullptr ? *text : *ids;

@@ -1,28 +1,34 @@
 #pragma once
-// The answers that are being made, by id: how one is found that shall be aborted. Any thread.
+// The answers that are being made, by whose they are and their id: how one is found that shall be aborted.
+// Any thread.
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/serving/generation.h"
 
 namespace lockstep::serving::openai {
 
-class OpenGenerations {
+class OpenGenerations : public std::enable_shared_from_this<OpenGenerations> {
  public:
   using Weak = std::weak_ptr<Generation>;
 
-  void add(const std::string& id, const std::shared_ptr<Generation>& generation);
-  // All that have the id, which clients may choose; they are forgotten here.
-  std::vector<Weak> take(const std::string& id);
-  std::vector<Weak> take_all();
+  // The generation is found as long as what comes back lives, which the generation itself should keep.
+  std::shared_ptr<void> add(const std::string& owner, const std::string& id, Weak generation);
+  // All of the owner that have the id, which clients may choose.
+  std::vector<Weak> find(const std::string& owner, const std::string& id) const;
+  std::vector<Weak> find_all(const std::string& owner) const;
+  size_t size() const;
 
  private:
-  std::mutex mutex_;
-  std::unordered_multimap<std::string, Weak> open_;
-  size_t next_sweep_ = 64;  // so many entries: those that have ended are thrown away
+  using Open = std::multimap<std::pair<std::string, std::string>, Weak>;  // by owner and id
+  class Place;
+
+  mutable std::mutex mutex_;
+  Open open_;
 };
 
 }  // namespace lockstep::serving::openai

@@ -1,5 +1,6 @@
 #include "lockstep/serving/openai/response_store.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -15,12 +16,37 @@ void ResponseStore::put(const std::string& id, const std::string& owner, Stored 
   if (size > limits_.max_bytes || limits_.max_responses == 0) return;
   const std::lock_guard lock(mutex_);
   if (by_id_.contains(id)) return;
-  while (!entries_.empty() &&
-         (num_bytes_ + size > limits_.max_bytes || entries_.size() >= limits_.max_responses))
-    erase(std::prev(entries_.end()));
+  if (!make_room(entry, size)) return;
+  Use& use = uses_[owner];
+  ++use.num_responses;
+  use.num_bytes += size;
   entries_.push_front(std::move(entry));
   by_id_[id] = entries_.begin();
   num_bytes_ += size;
+}
+
+std::string ResponseStore::who_has_most(const std::string& owner, size_t size, size_t Use::* measure) const {
+  const auto own = uses_.find(owner);
+  Use use = own == uses_.end() ? Use{} : own->second;
+  ++use.num_responses;
+  use.num_bytes += size;
+  std::string who = owner;
+  size_t most = use.*measure;
+  for (const auto& [name, other] : uses_)
+    if (name != owner && other.*measure > most) who = name, most = other.*measure;
+  return who;
+}
+
+bool ResponseStore::make_room(const Entry& entry, size_t size) {
+  while (true) {
+    const bool is_large = num_bytes_ + size > limits_.max_bytes;
+    if (!is_large && entries_.size() < limits_.max_responses) return true;
+    const std::string who = who_has_most(entry.owner, size, is_large ? &Use::num_bytes : &Use::num_responses);
+    const auto oldest =
+        std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& one) { return one.owner == who; });
+    if (oldest == entries_.rend()) return false;
+    erase(std::prev(oldest.base()));
+  }
 }
 
 std::optional<ResponseStore::Stored> ResponseStore::get(const std::string& id, std::string_view owner) {
@@ -55,7 +81,11 @@ ResponseStore::Entries::iterator ResponseStore::find(const std::string& id, std:
 }
 
 void ResponseStore::erase(Entries::iterator entry) {
-  num_bytes_ -= entry->num_bytes();
+  const size_t size = entry->num_bytes();
+  num_bytes_ -= size;
+  const auto use = uses_.find(entry->owner);
+  use->second.num_bytes -= size;
+  if (--use->second.num_responses == 0) uses_.erase(use);
   by_id_.erase(entry->id);
   entries_.erase(entry);
 }

@@ -1,8 +1,10 @@
 #pragma once
-// Responses that clients may ask for again or go on from, in memory. Bounded in number and bytes: the one
-// that was used least recently goes first. A response is seen only by who made it. Any thread.
+// Responses that clients may ask for again or go on from, in memory. Bounded in number and bytes: room is
+// made by whoever has most, whose response that was used least recently goes first. A response is seen only
+// by who made it. Any thread.
 #include <cstddef>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -24,7 +26,8 @@ class ResponseStore {
 
   explicit ResponseStore(Limits limits) : limits_(limits) {}
 
-  // One that is larger than all together may be is not kept.
+  // One that is larger than all together may be is not kept, nor one that would leave its owner with more
+  // than anybody else has when there is no room.
   void put(const std::string& id, const std::string& owner, Stored stored);
   std::optional<Stored> get(const std::string& id, std::string_view owner);
   bool remove(const std::string& id, std::string_view owner);
@@ -40,6 +43,13 @@ class ResponseStore {
   };
   using Entries = std::list<Entry>;
 
+  struct Use {
+    size_t num_responses = 0, num_bytes = 0;
+  };
+  // Who has most by this measure, `owner` with one of `size` bytes more; equal ones are `owner`.
+  std::string who_has_most(const std::string& owner, size_t size, size_t Use::* measure) const;
+  bool make_room(const Entry& entry, size_t size);
+
   Entries::iterator find(const std::string& id, std::string_view owner);
   void erase(Entries::iterator entry);
 
@@ -47,6 +57,7 @@ class ResponseStore {
   mutable std::mutex mutex_;
   Entries entries_;  // the most recent first
   std::unordered_map<std::string, Entries::iterator> by_id_;
+  std::map<std::string, Use> uses_;  // by owner
   size_t num_bytes_ = 0;
 };
 

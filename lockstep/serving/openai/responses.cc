@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lockstep/serving/openai/responses_items.h"
 #include "lockstep/serving/openai/responses_reply.h"
 #include "lockstep/serving/openai/responses_request.h"
 #include "lockstep/serving/router.h"
@@ -24,12 +25,20 @@ ApiError not_found(const std::string& id, int status, std::string param) {
           .code = status == 404 ? "" : "previous_response_not_found"};
 }
 
-ResponseKeeper keeper(std::shared_ptr<ResponseStore> store, std::string owner, Json items) {
+// Two lists as JSON, in one.
+std::string joined(const std::string& list, const std::string& other) {
+  if (list.size() <= 2 || other.size() <= 2) return list.size() <= 2 ? other : list;
+  return fmt::format("{},{}", std::string_view(list).substr(0, list.size() - 1),
+                     std::string_view(other).substr(1));
+}
+
+ResponseKeeper keeper(std::shared_ptr<ResponseStore> store, std::string owner, std::string items) {
   return
       [store = std::move(store), owner = std::move(owner), items = std::move(items)](const Json& response) {
-        Json all = items;
-        for (const Json& item : response["output"]) all.push_back(item);
-        store->put(response["id"].get<std::string>(), owner, {to_text(response), to_text(all)});
+        const auto output = read_items(Json::array(), response["output"], "output");
+        if (!output) return;  // it could not be gone on from
+        store->put(response["id"].get<std::string>(), owner,
+                   {to_text(response), joined(items, to_text(output->kept))});
       };
 }
 
@@ -51,7 +60,7 @@ Api::Refusal ResponsesApi::start(const http::Request& request, const Responder& 
     if (!stored) return not_found(**previous, 400, "previous_response_id");
     earlier = parse_json(stored->items).value();
   }
-  const auto read = read_responses_request(*body, std::move(earlier), api_.engine().model());
+  const auto read = read_responses_request(*body, earlier, api_.engine().model());
   if (!read) return api_error(read.error());
   const auto form = read->chat.options.stream ? ReplyForm::kStream : ReplyForm::kWhole;
   return api_.answer_chat(

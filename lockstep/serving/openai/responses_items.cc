@@ -71,9 +71,9 @@ class Conversation {
                                                    type));
   }
 
-  Json take() {
+  ReadItems take() {
     end_turn();
-    return std::move(messages_);
+    return {std::move(messages_), std::move(kept_)};
   }
 
  private:
@@ -103,6 +103,7 @@ class Conversation {
                                                      role));
     if (item.ok() && !item.has("content")) item.refuse("content", "is missing");
     std::string content = read_text(item, "content");
+    kept_.push_back({{"type", "message"}, {"role", role}, {"content", content}});
     if (role == "assistant") {
       turn(Part::kText)["content"] = std::move(content);
       return;
@@ -115,6 +116,10 @@ class Conversation {
     Json call = {{"id", needed_text(item, "call_id")}, {"type", "function"}};
     call["function"] = {{"name", needed_text(item, "name")},
                         {"arguments", item.text("arguments").value_or("{}")}};
+    kept_.push_back({{"type", "function_call"},
+                     {"call_id", call["id"]},
+                     {"name", call["function"]["name"]},
+                     {"arguments", call["function"]["arguments"]}});
     Json& calls = turn(Part::kCalls)["tool_calls"];
     if (calls.size() >= kMaxToolCalls)
       return item.refuse("type",
@@ -126,6 +131,7 @@ class Conversation {
     const std::string id = needed_text(item, "call_id");
     if (item.ok() && !item.has("output")) item.refuse("output", "is missing");
     std::string output = read_text(item, "output");
+    kept_.push_back({{"type", "function_call_output"}, {"call_id", id}, {"output", output}});
     end_turn();
     messages_.push_back({{"role", "tool"}, {"content", std::move(output)}, {"tool_call_id", id}});
   }
@@ -134,25 +140,31 @@ class Conversation {
   void add_reasoning(Fields& item) {
     std::string text = read_text(item, "content");
     if (text.empty()) text = read_text(item, "summary");
-    if (!text.empty()) turn(Part::kReasoning)["reasoning_content"] = std::move(text);
+    if (text.empty()) return;
+    kept_.push_back({{"type", "reasoning"}, {"content", text}});
+    turn(Part::kReasoning)["reasoning_content"] = std::move(text);
   }
 
-  Json messages_ = Json::array();
+  Json messages_ = Json::array(), kept_ = Json::array();
   Json turn_;
   Part last_ = Part::kNone;
 };
 
 }  // namespace
 
-Result<Json> messages_of_items(const Json& items, std::string_view field) {
-  if (items.size() > kMaxMessages)
-    return invalid_argument(std::string(field), "'{}' holds {} items, more than the limit of {}", field,
-                            items.size(), kMaxMessages);
+Result<ReadItems> read_items(const Json& earlier, const Json& items, std::string_view field) {
+  if (earlier.size() + items.size() > kMaxMessages)
+    return invalid_argument(
+        std::string(field),
+        "'{}' holds {} items and the conversation before it {}, more than the limit of {}", field,
+        items.size(), earlier.size(), kMaxMessages);
   Conversation conversation;
-  for (size_t i = 0; i < items.size(); ++i) {
-    Fields item(items[i], fmt::format("{}[{}]", field, i));
-    conversation.add(item);
-    if (!item.ok()) return item.status().error();
+  for (const Json* list : {&earlier, &items}) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      Fields item((*list)[i], fmt::format("{}[{}]", field, i));
+      conversation.add(item);
+      if (!item.ok()) return item.status().error();
+    }
   }
   return conversation.take();
 }

@@ -55,8 +55,7 @@ class ResponsesReply : public GenerationListener {
     emit("response.in_progress", {{"response", response_}});
   }
 
-  void on_deltas(int /*choice_idx*/, Deltas deltas,
-                 const std::vector<runtime::OutputToken>& tokens) override {
+  void on_deltas(int /*choice_idx*/, Deltas deltas, const ChoiceSoFar& so_far) override {
     for (const Delta& delta : deltas) {
       switch (delta.kind) {
         case DeltaKind::kReasoning:
@@ -65,7 +64,7 @@ class ResponsesReply : public GenerationListener {
           break;
         case DeltaKind::kContent:
           open(Kind::kMessage);
-          add_piece("response.output_text.delta", delta.text.text(), logprobs_of(delta, tokens));
+          add_piece("response.output_text.delta", delta.text.text(), logprobs_of(delta, so_far.tokens));
           break;
         case DeltaKind::kCallBegin:
           close("completed");

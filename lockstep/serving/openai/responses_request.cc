@@ -148,20 +148,30 @@ Json read_input(Fields& fields) {
 }
 
 // The messages of the whole conversation; complaints go to `fields`.
-Json read_messages(Fields& fields, const Json& earlier, const Json& input) {
-  // Alone first: an error then has the place in the client's own list.
-  if (const auto alone = messages_of_items(input, "input"); !alone) fields.complain(alone.error());
-  Json items = earlier;
-  items.insert(items.end(), input.begin(), input.end());
-  auto messages = messages_of_items(items, "input");
-  if (!messages) {
-    fields.complain(messages.error());
+Json read_messages(Fields& fields, const Json& earlier, const Json& input, std::string& kept) {
+  auto read = read_items(earlier, input, "input");
+  if (!read) {
+    fields.complain(read.error());
     return {};
   }
+  kept = to_text(read->kept);
+  Json& messages = read->messages;
   if (const auto instructions = fields.text("instructions"); instructions && !instructions->empty())
-    messages->insert(messages->begin(), Json{{"role", "system"}, {"content", *instructions}});
-  if (messages->empty()) fields.refuse("input", "must hold at least one item");
-  return std::move(*messages);
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
+  if (messages.empty()) fields.refuse("input", "must hold at least one item");
+  return std::move(messages);
+}
+
+// What a response repeats word for word, read here or not, it also keeps.
+void check_shown(Fields& fields) {
+  constexpr size_t kMaxShownBytes = size_t{1} << 20;
+  for (const char* key : {"tools", "tool_choice", "text", "reasoning"}) {
+    const Json* value = fields.find(key);
+    const size_t size = value == nullptr ? 0 : to_text(*value).size();
+    if (size > kMaxShownBytes)
+      fields.refuse(key, fmt::format("has {} bytes, more than the limit of {}", size, kMaxShownBytes));
+  }
+  for (const char* key : {"prompt_cache_key", "safety_identifier", "service_tier"}) read_name(fields, key);
 }
 
 double shown_number(float value) { return std::round(static_cast<double>(value) * 1e6) / 1e6; }
@@ -221,7 +231,7 @@ Result<std::optional<std::string>> previous_response(const Json& body) {
   return id;
 }
 
-Result<ResponsesRequest> read_responses_request(const Json& body, Json earlier,
+Result<ResponsesRequest> read_responses_request(const Json& body, const Json& earlier,
                                                 const runtime::ModelInfo& model) {
   ResponsesRequest request;
   Fields fields(body);
@@ -231,7 +241,8 @@ Result<ResponsesRequest> read_responses_request(const Json& body, Json earlier,
       if (const Json* value = fields.find(key)) chat[key] = *value;
   refuse_what_is_not_here(fields);
   const Json input = read_input(fields);
-  chat["messages"] = fields.ok() ? read_messages(fields, earlier, input) : Json::array();
+  check_shown(fields);
+  chat["messages"] = fields.ok() ? read_messages(fields, earlier, input, request.items) : Json::array();
   if (const Json* tools = fields.array("tools")) chat["tools"] = chat_tools(*tools);
   chat["tool_choice"] = chat_tool_choice(fields);
   read_text_format(fields, chat);
@@ -239,7 +250,6 @@ Result<ResponsesRequest> read_responses_request(const Json& body, Json earlier,
   read_logprobs(fields, chat);
   fields.object("stream_options");
   fields.integer("max_tool_calls", 1, 1 << 30);
-  for (const char* key : {"prompt_cache_key", "safety_identifier", "service_tier"}) fields.text(key);
   if (const Json* limit = fields.find("max_output_tokens")) chat["max_completion_tokens"] = *limit;
   request.store = fields.flag("store").value_or(true);
   if (!fields.ok()) return fields.status().error();
@@ -247,8 +257,6 @@ Result<ResponsesRequest> read_responses_request(const Json& body, Json earlier,
   if (!read) return in_clients_words(read.error());
   request.chat = std::move(*read);
   request.shown = shown_fields(body, request.chat);
-  request.items = std::move(earlier);
-  request.items.insert(request.items.end(), input.begin(), input.end());
   return request;
 }
 
