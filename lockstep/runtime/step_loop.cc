@@ -151,7 +151,6 @@ void StepLoop::say_what_logits_are_for(StepInput& input) const {
 }
 
 void StepLoop::make_drafts(const StepInput& step) {
-  if (open_.empty()) return;
   DraftRound round(
       step, scheduler_, config_.vocabulary,
       [this](RequestId id) -> const DrawState& { return open_.at(id)->draw; }, config_.num_drafts);

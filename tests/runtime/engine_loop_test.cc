@@ -555,5 +555,22 @@ TEST(EngineLoop, TimesOfAStepAreThoseOfAllItsForwards) {
       std::chrono::duration<double>(num_forwards.load() * kForward + num_drafts.load() * kDraft).count());
 }
 
+// Pages that a request leaves in the cache hold what drafts need of them, also where nobody else is there.
+TEST(EngineLoop, TheLastRequestsRowsAreDraftedOverToo) {
+  ScriptedEngine it;
+  it.executor->drafts = ScriptedExecutor::Drafts::kMade;
+  it.parts.num_drafts = 2;
+  std::atomic<int> num_rows{0};
+  it.executor->before_step = [&](const StepInput& input) {
+    for (const planning::ReplicaCounts& counts : input.plan.counts) num_rows += counts.num_draft_rows;
+  };
+  Engine& engine = it.start();
+  Request request = short_request(1);
+  request.prompt.assign(8, 1);  // two pages
+  EXPECT_EQ(submit(engine, std::move(request)).wait().tokens.size(), 1U);
+  engine.drain(30);
+  EXPECT_EQ(num_rows, 8);
+}
+
 }  // namespace
 }  // namespace lockstep::runtime
