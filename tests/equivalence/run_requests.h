@@ -46,7 +46,8 @@ class Running {
       : requests_(std::move(requests)), outcomes_(requests_.size()) {}
 
   void submit_all(runtime::Engine& engine) {
-    for (size_t at = 0; at < requests_.size(); ++at) {
+    // Whoever waits may be done with this once the last one has ended.
+    for (size_t at = 0, num = requests_.size(); at < num; ++at) {
       const auto id =
           engine.submit(requests_[at], [this, at](const runtime::Event& event) { note(at, event); });
       if (!id)
@@ -77,6 +78,7 @@ class Running {
     const std::lock_guard lock(mutex_);
     outcomes_[at] = std::move(outcome);
     ++num_done_;
+    changed_.notify_all();  // run_together() waits on another thread than the one that submits
   }
 
   const std::vector<runtime::Request> requests_;
