@@ -41,12 +41,17 @@ Json json_of(const Spread& spread) {
           {"p90", ms(spread.p90)}, {"p99", ms(spread.p99)},   {"max", ms(spread.max)}};
 }
 
+RequestRecord::Since since_of(const EndpointBench& bench) {
+  const bool is_planned = bench.request_rate > 0 || !bench.trace_file.empty();
+  return is_planned ? RequestRecord::Since::kPlanned : RequestRecord::Since::kSent;
+}
+
 bool is_good(const EndpointBench& bench, const RequestRecord& record) {
   const auto holds = [](const std::optional<double>& limit_ms, std::optional<double> seconds) {
     return !limit_ms || !seconds || *seconds * 1000 <= *limit_ms;
   };
-  return record.ok() && holds(bench.slo_ttft_ms, record.ttft()) && holds(bench.slo_tpot_ms, record.tpot()) &&
-         holds(bench.slo_e2e_ms, record.e2e());
+  return record.ok() && holds(bench.slo_ttft_ms, record.ttft(since_of(bench))) &&
+         holds(bench.slo_tpot_ms, record.tpot()) && holds(bench.slo_e2e_ms, record.e2e(since_of(bench)));
 }
 
 Json errors_of(const std::vector<RequestRecord>& records) {
@@ -147,9 +152,9 @@ Json summary_of(const EndpointBench& bench, const std::string& source,
     lag.push_back(record.sent - record.planned);
     if (!record.ok()) continue;
     good += is_good(bench, record) ? 1 : 0;
-    ttft.push_back(record.ttft());
+    ttft.push_back(record.ttft(since_of(bench)));
     if (const auto each = record.tpot()) tpot.push_back(*each);
-    e2e.push_back(record.e2e());
+    e2e.push_back(record.e2e(since_of(bench)));
     for (size_t i = 1; i < record.text_times.size(); ++i)
       itl.push_back(record.text_times[i] - record.text_times[i - 1]);
     input += record.input_tokens;

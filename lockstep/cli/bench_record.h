@@ -1,5 +1,6 @@
 #pragma once
 // What `lockstep bench` sees of each request to an endpoint, and what follows from all of them. No network.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +20,12 @@ struct RequestRecord {
   std::string error;  // empty: it came to its end
 
   bool ok() const { return error.empty() && !text_times.empty(); }
-  double ttft() const { return text_times.front() - sent; }
-  double e2e() const { return ended - sent; }
+  // Where arrivals are planned what waited in the client counts as well: a server that is too slow would
+  // otherwise slow down its own measurement.
+  enum class Since : uint8_t { kSent, kPlanned };
+  double begin(Since since) const { return since == Since::kSent ? sent : planned; }
+  double ttft(Since since) const { return text_times.front() - begin(since); }
+  double e2e(Since since) const { return ended - begin(since); }
   // Of each token after the first; nothing with one.
   std::optional<double> tpot() const;
 };

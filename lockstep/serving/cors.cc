@@ -29,7 +29,7 @@ class NamingResponder final : public http::Responder {
  private:
   void add(std::vector<http::Header>& headers) const {
     headers.push_back({"Access-Control-Allow-Origin", origin_});
-    headers.push_back({"Access-Control-Expose-Headers", "Retry-After"});
+    headers.push_back({"Access-Control-Expose-Headers", "Retry-After, X-Request-Id"});
     headers.push_back({"Vary", std::string(kOrigin)});
   }
 

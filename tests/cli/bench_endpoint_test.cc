@@ -212,6 +212,26 @@ TEST(BenchRecord, SummaryIsOfWhatCompleted) {
   EXPECT_NE(summary_table(summary).find("failed 1 times: full <b>"), std::string::npos);
 }
 
+// Where arrivals are planned, what waited in the client counts.
+TEST(BenchRecord, PlannedArrivalsAreWhatTimesCountFrom) {
+  EndpointBench bench = bench_of(1);
+  bench.slo_ttft_ms = 1000;
+  const std::vector<RequestRecord> late = {{.planned = 1,
+                                            .sent = 4,
+                                            .ended = 6,
+                                            .text_times = {4.5, 6},
+                                            .input_tokens = 1,
+                                            .output_tokens = 2,
+                                            .status = 200}};
+  EXPECT_EQ(summary_of(bench, "one", late)["ttft_ms"]["max"], 500.0) << "all at once: nothing is planned";
+  EXPECT_EQ(summary_of(bench, "one", late)["good_share"], 1.0);
+  bench.request_rate = 3;
+  const Json summary = summary_of(bench, "one", late);
+  EXPECT_EQ(summary["ttft_ms"]["max"], 3500.0);
+  EXPECT_EQ(summary["e2e_ms"]["max"], 5000.0);
+  EXPECT_EQ(summary["good_share"], 0.0);
+}
+
 TEST(BenchPlot, StandsAlone) {
   const std::string path = ::testing::TempDir() + "bench_plot.html";
   const auto records = two_and_a_failure();

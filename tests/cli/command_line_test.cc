@@ -91,6 +91,17 @@ TEST(CommandLine, LogLevelMayStandAnywhere) {
   EXPECT_EQ(parse("plan -m m --log-level off").log_level, LogLevel::kOff);
 }
 
+// A flag that changes nothing is said, and not passed over.
+TEST(CommandLine, FlagsOfAnotherMeasurementAreRefused) {
+  const std::string endpoint = "bench --base-url http://h/v1 -m m --json ";
+  EXPECT_TRUE(parse(endpoint + "--request-rate 3 --max-concurrency 2").command.has_value());
+  EXPECT_TRUE(parse(endpoint + "--trace t --trace-speed 2").command.has_value());
+  for (const char* flags : {"--trace t --request-rate 3", "--trace t --input-tokens 5",
+                            "--trace t --output-tokens 5", "--trace t --shared-prefix-tokens 5",
+                            "--trace-speed 2", "--num-prefixes 2", "--batch 4", "--tp-size 2", "--repeats 2"})
+    EXPECT_EQ(parse(endpoint + flags).exit_code, kRefused) << flags;
+}
+
 TEST(CommandLine, ReadsWhatAPlanIsAskedFor) {
   const auto parsed = parse(
       "plan -m m --tp-size 4 --rows 3,0,5,1 --phase prefill --html page.html --moe-dp-size 2 --attn-cp-size "

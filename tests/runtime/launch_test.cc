@@ -46,6 +46,22 @@ TEST(Launch, CoordinatorsAreNamesAddressesAndPorts) {
     EXPECT_FALSE(typed(text)) << text;
 }
 
+// Each of the processes would serve the whole model by itself.
+TEST(Launch, WhatNeedsSeveralProcessesIsRefusedOfOne) {
+  const auto refused = [](const HostsConfig& hosts, const Environment& environment) {
+    const auto place = place_of(hosts, environment);
+    return place ? std::string() : place.error().field;
+  };
+  EXPECT_EQ(refused({.num = 1, .index = 0}, environment_of({})), "--host-rank");
+  EXPECT_EQ(refused({.num = 1, .coordinator = "node1"}, environment_of({})), "--coordinator");
+  const auto srun = [](const char* tasks) {
+    return environment_of({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", tasks}});
+  };
+  EXPECT_EQ(refused({.num = 1}, srun("4")), "--hosts");
+  EXPECT_EQ(refused({.num = 1}, srun("1")), "");
+  EXPECT_EQ(refused({.num = 1}, environment_of({})), "");
+}
+
 TEST(Launch, SlurmSaysWhoAndWhere) {
   for (const auto& [nodes, first] : std::map<std::string, std::string>{{"gpu[007-010,012]", "gpu007"},
                                                                        {"gpu[3,5]", "gpu3"},

@@ -96,6 +96,25 @@ Result<Coordinator> coordinator_typed(const std::string& text) {
   return found;
 }
 
+// What only several processes need says that several were meant: each would serve the whole model by itself.
+Status check_alone(const HostsConfig& hosts, const Launcher* launcher, const Environment& environment) {
+  if (hosts.index)
+    return invalid_argument("--host-rank", "--host-rank {} means nothing with --hosts 1: give --hosts too",
+                            *hosts.index);
+  if (!hosts.coordinator.empty())
+    return invalid_argument("--coordinator",
+                            "--coordinator {} means nothing with --hosts 1: give --hosts too",
+                            hosts.coordinator);
+  if (launcher == nullptr) return Done{};
+  if (const int size = *number_of(environment(launcher->size)); size > 1)
+    return invalid_argument("--hosts",
+                            "--hosts is 1 and {0} started {1} processes ({2}), each of which would serve the "
+                            "whole model: give --hosts {1}, or start one process; engines apart from each "
+                            "other are started without {2}",
+                            launcher->name, size, launcher->size);
+  return Done{};
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -117,8 +136,11 @@ Result<collectives::HostPlace> place_of(const HostsConfig& hosts, const Environm
                                .patience = milliseconds(hosts.join_seconds),
                                .silence = milliseconds(hosts.silence_seconds),
                                .interrupted = hosts.interrupted};
-  if (hosts.num == 1) return place;
   const Launcher* launcher = launcher_of(environment);
+  if (hosts.num == 1) {
+    if (const Status alone = check_alone(hosts, launcher, environment); !alone) return alone.error();
+    return place;
+  }
   if (launcher != nullptr && !hosts.index) {
     if (const int size = *number_of(environment(launcher->size)); size != hosts.num)
       return invalid_argument("--hosts", "--hosts is {} and {} started {} processes ({})", hosts.num,
