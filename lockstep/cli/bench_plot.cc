@@ -94,10 +94,11 @@ Series distribution(std::string name, std::string color, std::vector<double> val
 }
 
 std::vector<double> of_each(const std::vector<RequestRecord>& records,
-                            double (RequestRecord::*value)() const) {
+                            double (RequestRecord::*value)(RequestRecord::Since) const,
+                            RequestRecord::Since since) {
   std::vector<double> values;
   for (const RequestRecord& record : records)
-    if (record.ok()) values.push_back((record.*value)());
+    if (record.ok()) values.push_back((record.*value)(since));
   return values;
 }
 
@@ -142,6 +143,8 @@ std::string plot_svg(const Json& summary, const std::vector<RequestRecord>& reco
       itl.push_back(record.text_times[i] - record.text_times[i - 1]);
   }
   const double seconds = summary["seconds"].get<double>();
+  const auto since =
+      summary["times_from"] == "planned" ? RequestRecord::Since::kPlanned : RequestRecord::Since::kSent;
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
       "font-family=\"system-ui,sans-serif\" "
@@ -151,8 +154,8 @@ std::string plot_svg(const Json& summary, const std::vector<RequestRecord>& reco
       2 * kWidth, 2 * kHeight + 30, kLeft, escaped(summary["url"].get<std::string>()),
       escaped(summary["load"].get<std::string>()));
   out += chart(0, 30, "Share of requests (%)", "milliseconds",
-               {distribution("whole", "#2458a6", of_each(records, &RequestRecord::e2e)),
-                distribution("first token", "#b3541e", of_each(records, &RequestRecord::ttft))});
+               {distribution("whole", "#2458a6", of_each(records, &RequestRecord::e2e, since)),
+                distribution("first token", "#b3541e", of_each(records, &RequestRecord::ttft, since))});
   out += chart(
       kWidth, 30, "Share of tokens (%)", "milliseconds",
       {distribution("TPOT", "#2458a6", std::move(tpot)), distribution("ITL", "#b3541e", std::move(itl))});

@@ -49,8 +49,9 @@ class IdentifiedResponder final : public http::Responder {
   void write(std::string chunk) override { inner_->write(std::move(chunk)); }
   void finish() override {
     inner_->finish();
-    if (!is_answered_.exchange(true)) note(status_.load(), "");
+    if (!is_answered_.exchange(true)) note(status_.load(), failure_);
   }
+  void note_failure(std::string_view why) override { failure_ = why.substr(0, kMostOfAReason); }
   bool connected() const override { return inner_->connected(); }
   void on_disconnect(std::function<void()> callback) override { inner_->on_disconnect(std::move(callback)); }
 
@@ -59,7 +60,7 @@ class IdentifiedResponder final : public http::Responder {
 
   // Health checks that say no are no failures of requests: orchestrators ask every second.
   void note(int status, std::string_view why) const {
-    const bool has_failed = status >= 500 && status != 503;
+    const bool has_failed = (status >= 500 && status != 503) || !failure_.empty();
     if (!has_failed && log_ == RequestLog::kFailures) return;
     std::vector<LogField> fields = {
         {"request_id", id_},
@@ -76,6 +77,7 @@ class IdentifiedResponder final : public http::Responder {
   const std::shared_ptr<http::Responder> inner_;
   const RequestLog log_;
   const Clock::time_point received_ = Clock::now();
+  std::string failure_;  // of a stream
   std::atomic<int> status_{0};
   std::atomic<bool> is_answered_{false};
 };

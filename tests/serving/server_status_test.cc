@@ -150,6 +150,28 @@ TEST(RequestIds, OneIsMadeWhereThereIsNoneOrNoUsableOne) {
   EXPECT_FALSE(served.ask("GET", "/nothing").header("x-request-id").empty()) << "errors have one too";
 }
 
+// Its status was sent before it failed.
+TEST(RequestLog, AStreamThatBrokeOffIsAFailure) {
+  ScriptedEngine engine([](const runtime::Request&) { return std::string("</think>again ..."); });
+  engine.fail_after("rank 2 is gone", 5);
+  std::string text;
+  {
+    ::testing::internal::CaptureStderr();
+    auto server = ApiServer::make(engine, {.port = 0}).value();
+    std::thread thread([&] { server->run(); });
+    Json body = user_says("Hi");
+    body["stream"] = true;
+    http::RawClient client(server->port());
+    client.send(ServedScript::request_bytes("POST", kChat, to_text(body), "X-Request-Id: broken\r\n"));
+    EXPECT_EQ(client.read_response("POST").status, 200);
+    server->stop();
+    thread.join();
+    text = ::testing::internal::GetCapturedStderr();
+  }
+  EXPECT_THAT(text, HasSubstr("request failed request_id=broken"));
+  EXPECT_THAT(text, HasSubstr("why=rank 2 is gone"));
+}
+
 // Names without labels of all samples.
 std::set<std::string> names_in(const std::string& metrics) {
   std::set<std::string> names;

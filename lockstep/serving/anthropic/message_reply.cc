@@ -92,6 +92,7 @@ class MessageReply : public GenerationListener {
   void failed(const Error& error) override {
     const openai::ApiError said = openai::api_error(error);
     if (!is_streaming_) return context_.responder->send(message_error_response(said));
+    context_.responder->note_failure(error.message);
     context_.responder->write(fmt::format("event: error\ndata: {}\n\n", to_text(message_error_json(said))));
     context_.responder->finish();
   }

@@ -53,6 +53,8 @@ class Responder {
   virtual void start_stream(int status, std::string content_type, std::vector<Header> headers) = 0;
   virtual void write(std::string chunk) = 0;
   virtual void finish() = 0;
+  // Before finish(): what the stream ends with is an error, of which its status says nothing.
+  virtual void note_failure(std::string_view /*why*/) {}
   virtual bool connected() const = 0;
   // Called once, on the I/O thread, when the client goes (or the server gives the connection up) before the
   // answer is complete; at once, on the calling thread, when that has happened already. A client that closes

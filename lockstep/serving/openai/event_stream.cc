@@ -63,6 +63,7 @@ void EventStream::fail(const Error& error) {
     context_.responder->send(error_response(api_error(error)));
     return;
   }
+  context_.responder->note_failure(error.message);
   context_.responder->write(sse_event(to_text(error_json(api_error(error)))).append(kSseDone));
   context_.responder->finish();
 }

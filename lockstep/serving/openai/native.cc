@@ -142,6 +142,7 @@ class NativeStream : public GenerationListener {
   }
   void failed(const Error& error) override {
     if (!started_) return context_.responder->send(error_response(api_error(error)));
+    context_.responder->note_failure(error.message);
     context_.responder->write(sse_event(to_text(error_json(api_error(error)))));
     finished();
   }

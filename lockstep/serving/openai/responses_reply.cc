@@ -102,6 +102,7 @@ class ResponsesReply : public GenerationListener {
     if (!is_streaming_) return context_.responder->send(error_response(api_error(error)));
     response_["status"] = "failed";
     response_["error"] = {{"code", "server_error"}, {"message", error.message}};
+    context_.responder->note_failure(error.message);
     emit("response.failed", {{"response", response_}});
     context_.responder->finish();
   }
