@@ -313,9 +313,9 @@ class Completions(Server):
         whole = self.server.post("/tokenize", {"prompt": "What is 12" + made.text})["tokens"]
         scored = self.complete(whole, logprobs=1, max_tokens=0, echo=True).choices[0].logprobs
         self.assertEqual((len(scored.tokens), scored.token_logprobs[0]), (len(whole), None))
-        if whole[:len(prompt)] == prompt and len(whole) == len(prompt) + 6:
-            for one, other in zip(scored.token_logprobs[len(prompt):], made.logprobs.token_logprobs):
-                self.assertAlmostEqual(one, other, delta=1e-4)
+        self.assertEqual((whole[:len(prompt)], len(whole)), (prompt, len(prompt) + 6), "another text is needed for what follows")
+        for one, other in zip(scored.token_logprobs[len(prompt):], made.logprobs.token_logprobs):
+            self.assertAlmostEqual(one, other, delta=1e-4)
         choice = self.complete("What is 12", logprobs=2, max_tokens=6).choices[0]
         self.assertEqual("".join(choice.logprobs.tokens), choice.text)
         for token, offset in zip(choice.logprobs.tokens, choice.logprobs.text_offset):
