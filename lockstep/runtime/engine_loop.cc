@@ -356,7 +356,7 @@ void EngineLoop::give_up_on_life(Lock& lock, const std::string& reason) {
   const std::vector<RequestId> ids = life_->watch().last_ids();
   lock.unlock();
   desk_->open->blame(ids);
-  desk_->open->end_all(told);
+  desk_->open->end_all(told, ids);
   lock.lock();
   desk_->wake.notify_all();
 }

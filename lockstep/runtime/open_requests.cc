@@ -1,5 +1,6 @@
 #include "lockstep/runtime/open_requests.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -49,6 +50,7 @@ void OpenRequests::pass_on(Open& open, const Event& event) {
   const std::lock_guard lock(open.mutex);
   if (open.has_ended) return;
   open.has_ended = is_final;
+  open.has_begun = true;
   at_the_end.is_final = is_final;
   if (event.finish == FinishReason::kStop || event.finish == FinishReason::kLength)
     suspects_.clear(open.fingerprint);
@@ -84,7 +86,7 @@ void OpenRequests::blame(std::span<const RequestId> ids) {
   for (const uint64_t fingerprint : fingerprints) suspects_.blame(fingerprint);
 }
 
-uint64_t OpenRequests::end_all(const std::string& error) {
+uint64_t OpenRequests::end_all(const std::string& error, std::span<const RequestId> running) {
   std::vector<std::shared_ptr<Open>> open;
   {
     const std::lock_guard lock(mutex_);
@@ -101,8 +103,14 @@ uint64_t OpenRequests::end_all(const std::string& error) {
     if (entry->has_ended) continue;
     entry->has_ended = true;
     ++num_ended;
+    const bool has_run =
+        entry->has_begun || std::find(running.begin(), running.end(), entry->id) != running.end();
+    if (!entry->label.empty()) log_warning("request {} ({}) failed: {}", entry->id, entry->label, error);
     try {
-      entry->sink({.id = entry->id, .finish = FinishReason::kError, .error = error});
+      entry->sink({.id = entry->id,
+                   .finish = FinishReason::kError,
+                   .error = error,
+                   .error_code = has_run ? ErrorCode::kInternal : ErrorCode::kUnavailable});
     } catch (const std::exception& failure) {
       log_error("the sink of request {} threw: {}", entry->id, failure.what());
     }

@@ -29,9 +29,10 @@ class OpenRequests : public std::enable_shared_from_this<OpenRequests> {
   // Those of these requests that are open were running when the engine failed.
   void blame(std::span<const RequestId> ids);
 
-  // Ends all that are open with kError, on the caller's thread; returns how many. A sink that another thread
+  // Ends all that are open with kError, on the caller's thread; returns how many. Of those that were not
+  // `running` and that nothing has come of the code is kUnavailable. A sink that another thread
   // is in and does not leave within a moment loses its request without an event.
-  uint64_t end_all(const std::string& error);
+  uint64_t end_all(const std::string& error, std::span<const RequestId> running);
 
   // Waits until none is open; at most so long, if that is said. True when none is.
   bool wait_until_empty(std::optional<double> seconds) const;
@@ -43,7 +44,8 @@ class OpenRequests : public std::enable_shared_from_this<OpenRequests> {
     uint64_t fingerprint = 0;
     std::string label;
     std::mutex mutex;        // held while the sink runs
-    bool has_ended = false;  // guarded by mutex
+    bool has_ended = false;  // guarded by mutex, as is what follows
+    bool has_begun = false;  // an event has come
   };
   void pass_on(Open& open, const Event& event);
   void forget(RequestId id);

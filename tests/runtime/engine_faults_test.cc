@@ -419,6 +419,22 @@ TEST(EngineFaults, AnIdleEngineIsHealthyWhenItAnswersAProbe) {
   EXPECT_TRUE(becomes(engine, State::kServing));
 }
 
+// What had no row in a step is not what failed, and may be tried again.
+TEST(EngineFaults, WhoHasNotRunIsToldToComeAgain) {
+  auto open = std::make_shared<OpenRequests>(3);
+  std::vector<Event> ends(4);
+  const auto sink = [&](size_t i) { return [&ends, i](const Event& event) { ends[i] = event; }; };
+  const EventSink begun = open->add(1, sink(1), 11);
+  open->add(2, sink(2), 12);
+  open->add(3, sink(3), 13);
+  begun({.id = 1});
+  const RequestId running[] = {2};
+  EXPECT_EQ(open->end_all("lost", running), 3U);
+  EXPECT_EQ(ends[1].error_code, ErrorCode::kInternal);
+  EXPECT_EQ(ends[2].error_code, ErrorCode::kInternal);
+  EXPECT_EQ(ends[3].error_code, ErrorCode::kUnavailable);
+}
+
 // A sink that does not return loses its own request, and no other is held up by it.
 TEST(EngineFaults, ASinkThatDoesNotReturnHoldsUpNoOther) {
   auto open = std::make_shared<OpenRequests>(3);
@@ -434,7 +450,7 @@ TEST(EngineFaults, ASinkThatDoesNotReturnHoldsUpNoOther) {
   open->add(2, [&](const Event& event) { num_ends += event.finish == FinishReason::kError ? 1 : 0; }, 12);
   std::thread engine([&] { slow({.id = 1}); });
   while (!is_in) std::this_thread::yield();
-  EXPECT_EQ(open->end_all("lost"), 1U);
+  EXPECT_EQ(open->end_all("lost", {}), 1U);
   EXPECT_EQ(num_ends, 1);
   EXPECT_EQ(open->size(), 0U);
   may_go = true;
