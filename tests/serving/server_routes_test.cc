@@ -90,6 +90,7 @@ TEST(Routes, PagesOfOthersAreToldOnlyWhereTheyMayRead) {
   Json body = user_says("Hi");
   body["stream"] = true;
   const auto stream = served.ask("POST", kChat, to_text(body), page + "Authorization: Bearer key\r\n");
+  EXPECT_NE(stream.header("access-control-expose-headers").find("X-Request-Id"), std::string::npos);
   EXPECT_EQ(stream.status, 200);
   EXPECT_EQ(stream.header("access-control-allow-origin"), "https://page.example");
   const std::string other = "Origin: https://other.example\r\nAccess-Control-Request-Method: POST\r\n";
