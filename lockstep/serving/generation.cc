@@ -48,6 +48,13 @@ void Generation::cancel(const std::weak_ptr<Generation>& generation, TaskQueue& 
   });
 }
 
+void Generation::give_up(const std::weak_ptr<Generation>& generation, TaskQueue& queue, const Error& error) {
+  queue.push([generation, error] {
+    const auto self = generation.lock();
+    if (self && !self->is_over_) self->guarded([&] { self->fail(error); });
+  });
+}
+
 void Generation::abort(const std::weak_ptr<Generation>& generation, TaskQueue& queue) {
   queue.push([generation] {
     const auto self = generation.lock();

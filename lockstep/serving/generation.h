@@ -67,6 +67,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void start(std::shared_ptr<TaskQueue> queue);
   // From any thread: the client has gone, nobody is told anything any more. `queue` is start()'s.
   static void cancel(const std::weak_ptr<Generation>& generation, TaskQueue& queue);
+  // From any thread: the answer ends with the error.
+  static void give_up(const std::weak_ptr<Generation>& generation, TaskQueue& queue, const Error& error);
   // From any thread: somebody ends the answer, which is then what has come so far.
   static void abort(const std::weak_ptr<Generation>& generation, TaskQueue& queue);
 

@@ -84,6 +84,10 @@ class ApiServer::Impl {
     http_ = std::move(server);
     log_info("replies of {}: reasoning {}, tool calls {}", model_name_,
              reasoning::name_of(chat_->reasoning_format()), tool_parsing::name_of(chat_->tool_format()));
+    http_->http().when_drain_is_over([this] {
+      api_.give_up_all(
+          {ErrorCode::kUnavailable, "the server is stopping, and this answer had not come to its end", ""});
+    });
     return http_->hand_over([this](http::Request request, std::shared_ptr<http::Responder> responder) {
       router_.handle(std::move(request), std::move(responder));
     });

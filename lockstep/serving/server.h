@@ -65,8 +65,8 @@ class ApiServer {
 
   int port() const;
 
-  // Serves on the calling thread until stop() was called and answers on their way have ended or drain_timeout
-  // is over.
+  // Serves on the calling thread until stop() was called and answers on their way have ended; those
+  // that have not within drain_timeout end with an error, about a second later at the latest.
   void run();
 
   // From any thread.

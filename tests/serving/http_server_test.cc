@@ -448,6 +448,27 @@ TEST(HttpServer, StopGivesUpAfterTheDrainTimeout) {
   EXPECT_TRUE(was_told);
 }
 
+// A handler that answers nothing: the server itself says why, and a late answer is nobody's.
+TEST(HttpServer, WhatHasNoStatusWhenTheDrainEndsGetsA503) {
+  Held held;
+  RunningServer server(held.handler(), {.drain_timeout = std::chrono::seconds(0)});
+  RawClient client(server.port());
+  client.send(kGet);
+  std::atomic<bool> was_told{false};
+  const auto responder = held.responder(0);
+  responder->on_disconnect([&] { was_told = true; });
+  server.stop();
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_THAT(response.body, HasSubstr("the server is stopping"));
+  EXPECT_TRUE(was_told);
+  responder->send(text_response("too late"));
+  EXPECT_TRUE(client.read_to_end());
+  EXPECT_EQ(client.buffered(), "");
+  client.close();
+  server.join();
+}
+
 TEST(HttpServer, RespondersMayOutliveTheServer) {
   Held held;
   RunningServer server(held.handler(), {.drain_timeout = std::chrono::seconds(0)});

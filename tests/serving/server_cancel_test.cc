@@ -1,6 +1,10 @@
 // Clients that vanish and servers that stop: the engine's slots come free.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "tests/serving/scripted_engine.h"
 
 namespace lockstep::serving {
@@ -77,6 +81,50 @@ TEST(Stop, CutsOffWhatNeverEndsAndTheEngineMayOutliveTheServer) {
   }
   EXPECT_TRUE(http::eventually([&] { return engine.num_running() == 0; }));
   EXPECT_EQ(engine.num_cancelled, 1);
+}
+
+// One request of each kind when the time is over: nothing of them is cut without a word.
+TEST(Stop, EndsWhatIsLeftWithAnError) {
+  using Clients = std::vector<std::pair<std::string, std::unique_ptr<http::RawClient>>>;
+  ScriptedEngine engine([](const runtime::Request&) { return "again and..."; });
+  auto server = ApiServer::make(engine, {.port = 0, .drain_timeout = std::chrono::seconds(0)});
+  ASSERT_TRUE(server.ok());
+  std::thread thread([&] { (*server)->run(); });
+  const auto ask = [&](Clients& clients, const std::string& path, Json body, bool streams) {
+    body["stream"] = streams;
+    body["max_tokens"] = 4000;
+    clients.emplace_back(path, std::make_unique<http::RawClient>((*server)->port()));
+    clients.back().second->send(ServedScript::request_bytes("POST", path, to_text(body)));
+  };
+  Clients streams, whole;
+  for (const bool streaming : {true, false}) {
+    Clients& clients = streaming ? streams : whole;
+    ask(clients, kPath, user_says("Hi"), streaming);
+    ask(clients, "/v1/completions", {{"prompt", "Hi"}}, streaming);
+    ask(clients, "/v1/messages", user_says("Hi"), streaming);
+  }
+  for (const auto& [path, client] : streams) EXPECT_TRUE(client->read_until("data: ")) << path;
+  EXPECT_TRUE(http::eventually([&] { return engine.num_running() == 6; }));
+  const auto began = std::chrono::steady_clock::now();
+  (*server)->stop();
+  for (const auto& [path, client] : streams) {
+    const http::RawResponse response = client->read_response();
+    EXPECT_TRUE(response.is_complete) << path;
+    const std::string last = response.body.substr(response.body.rfind("data: {"));
+    EXPECT_NE(last.find("\"error\""), std::string::npos) << path << ": " << last;
+    EXPECT_NE(last.find("the server is stopping"), std::string::npos) << path << ": " << last;
+    EXPECT_EQ(last.ends_with("data: [DONE]\n\n"), path != "/v1/messages") << path << ": " << last;
+  }
+  for (const auto& [path, client] : whole) {
+    const http::RawResponse response = client->read_response();
+    EXPECT_EQ(response.status, 503) << path;
+    EXPECT_NE(response.body.find("the server is stopping"), std::string::npos) << path;
+  }
+  streams.clear();
+  whole.clear();
+  thread.join();
+  EXPECT_LE(std::chrono::steady_clock::now() - began, http::kPatience);
+  EXPECT_TRUE(http::eventually([&] { return engine.num_running() == 0; }));
 }
 
 TEST(Make, SaysWhatIsMissing) {

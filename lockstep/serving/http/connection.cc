@@ -141,6 +141,15 @@ void Connection::stop_when_idle() {
   if (phase_ == Phase::kIdle) close();
 }
 
+void Connection::answer_unavailable() {
+  if (is_reading_a_request() && phase_ != Phase::kIdle)
+    return refuse(503, "the server is stopping, and this request had not come in whole");
+  if (phase_ != Phase::kHandling || exchange_->stage != Exchange::Stage::kWaiting) return;
+  exchange_->client_gone();  // whoever is still at it need not go on
+  send_whole(error_response(503, "the server is stopping, and this answer had not come to its end"));
+  flush();
+}
+
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   enter(Phase::kClosed);

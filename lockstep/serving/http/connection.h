@@ -49,6 +49,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start(Admission admission);
   void sweep(Clock::time_point now);  // closes it if it let a deadline pass
   void stop_when_idle();              // called once, when the server begins to drain
+  void answer_unavailable();          // 503 for what has not come in whole or has no status yet
   void close();                       // at once; an exchange in flight learns that the client is gone
 
   // For Hub::deliver_mail: all commands of a batch are applied, then each touched connection flushes once.

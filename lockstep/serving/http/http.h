@@ -102,9 +102,14 @@ class Server {
   void run();
 
   // From any thread: stops accepting, closes idle connections and lets exchanges in flight end, at most
-  // drain_timeout; then run() returns. A request that is on its way in may come in whole for
-  // drain_read_timeout, then it gets a 503.
+  // drain_timeout. A request that is on its way in may come in whole for drain_read_timeout, then it gets a
+  // 503. When drain_timeout is over, when_drain_is_over() is heard, what has no status yet gets a 503, and a
+  // second later connections are closed and run() returns.
   void stop();
+
+  // From any thread: called on the I/O thread, more than once, when streams should be ended with what their
+  // clients take for an error. It must not block; what it refers to must outlive the server.
+  void when_drain_is_over(std::function<void()> callback);
 
  private:
   class Impl;

@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <functional>
 #include <utility>
 
 #include "lockstep/base/log.h"
@@ -21,6 +22,10 @@ using boost::system::error_code;
 // One timer looks after every deadline of every connection; a deadline may be this much late.
 constexpr std::chrono::milliseconds kSweepPeriod{250};
 constexpr std::chrono::milliseconds kAcceptRetry{100};
+// What happens when the time to drain is over, in sweeps since then: a sweep that comes late leaves nothing
+// out.
+constexpr int kSweepsForLastWords = 2;  // whoever makes answers is told to end them
+constexpr int kSweepsToClose = 4;
 // How many connections beyond max_connections are told so; more are closed without a word.
 constexpr size_t kMaxRefusals = 64;
 
@@ -125,6 +130,11 @@ class Server::Impl {
     net::post(io_, [this] { drain(); });
   }
 
+  void when_drain_is_over(std::function<void()> callback) {
+    net::post(io_,
+              [this, callback = std::move(callback)]() mutable { on_drain_over_ = std::move(callback); });
+  }
+
  private:
   static void rethrow(std::exception_ptr failure) {
     if (failure) std::rethrow_exception(failure);
@@ -182,7 +192,18 @@ class Server::Impl {
       co_await sweep_timer_.async_wait(kAwait);
       const Clock::time_point now = Clock::now();
       for (const auto& connection : connections()) connection->sweep(now);
-      if (hub_.is_draining && now - hub_.drain_began >= hub_.options.drain_timeout) close_connections();
+      if (hub_.is_draining && now - hub_.drain_began >= hub_.options.drain_timeout) end_exchanges();
+    }
+  }
+
+  // A client is to hear why its answer has no end.
+  void end_exchanges() {
+    const int num_sweeps = num_sweeps_overdue_++;
+    if (num_sweeps >= kSweepsToClose) return close_connections();
+    if (num_sweeps < kSweepsForLastWords) {
+      if (on_drain_over_) on_drain_over_();
+    } else {
+      for (const auto& connection : connections()) connection->answer_unavailable();
     }
   }
 
@@ -211,6 +232,8 @@ class Server::Impl {
   std::vector<tcp::acceptor> acceptors_;
   int port_ = 0;
   net::steady_timer sweep_timer_;
+  std::function<void()> on_drain_over_;
+  int num_sweeps_overdue_ = 0;
   bool is_ended_ = false;
 };
 
@@ -236,5 +259,8 @@ Result<std::unique_ptr<Server>> Server::listen(ServerOptions options, Handler ha
 int Server::port() const { return impl_->port(); }
 void Server::run() { impl_->run(); }
 void Server::stop() { impl_->stop(); }
+void Server::when_drain_is_over(std::function<void()> callback) {
+  impl_->when_drain_is_over(std::move(callback));
+}
 
 }  // namespace lockstep::serving::http

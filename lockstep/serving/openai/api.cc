@@ -323,6 +323,10 @@ void Api::start(const http::Request& request, const Responder& responder, const 
   generation->start(context_.replies);
 }
 
+void Api::give_up_all(const Error& error) const {
+  for (const auto& generation : open_->all()) Generation::give_up(generation, *context_.replies, error);
+}
+
 void Api::refuse(const http::Request& request, http::Responder& responder, const Refusal& error,
                  ErrorForm form) const {
   if (!error) return;

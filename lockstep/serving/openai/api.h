@@ -80,6 +80,8 @@ class Api {
   Refusal check_model(const std::optional<std::string>& name) const;
   void refuse(const http::Request& request, http::Responder& responder, const Refusal& error,
               ErrorForm form = error_response) const;
+  // From any thread: answers that are being made end with the error.
+  void give_up_all(const Error& error) const;
   const runtime::Engine& engine() const { return context_.engine; }
 
  private:

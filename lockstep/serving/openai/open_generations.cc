@@ -42,6 +42,14 @@ std::vector<OpenGenerations::Weak> OpenGenerations::find_all(const std::string& 
   return found;
 }
 
+std::vector<OpenGenerations::Weak> OpenGenerations::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Weak> found;
+  found.reserve(open_.size());
+  for (const auto& [key, generation] : open_) found.push_back(generation);
+  return found;
+}
+
 size_t OpenGenerations::size() const {
   const std::lock_guard lock(mutex_);
   return open_.size();

@@ -21,6 +21,7 @@ class OpenGenerations : public std::enable_shared_from_this<OpenGenerations> {
   // All of the owner that have the id, which clients may choose.
   std::vector<Weak> find(const std::string& owner, const std::string& id) const;
   std::vector<Weak> find_all(const std::string& owner) const;
+  std::vector<Weak> all() const;
   size_t size() const;
 
  private:
