@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "lockstep/serving/openai/open_generations.h"
 #include "lockstep/serving/serving_metrics.h"
 #include "tests/serving/scripted_engine.h"
@@ -39,6 +41,39 @@ TEST(Limits, OfScoredPrompts) {
 }
 
 // Both keys call their requests alike.
+// Errors repeat what the client sent, but not all of it, and characters stay whole.
+TEST(Limits, OfWhatErrorsRepeat) {
+  const ServedScript served("");
+  std::string many;
+  for (int i = 0; i < 100000; ++i) many += "\u20ac";
+  Json model = user_says("Hi"), role = user_says("Hi"), key = user_says("Hi");
+  model["model"] = many;
+  model["max_tokens"] = 5;
+  role["messages"][0]["role"] = many;
+  key["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema", {{"name", "x"}, {"schema", {{"properties", {{many.substr(0, 30000), 5}}}}}}}};
+  const std::vector<std::tuple<std::string, Json, int>> asked = {
+      {"/v1/chat/completions", model, 404},
+      {"/v1/messages", model, 404},
+      {"/v1/chat/completions", role, 400},
+      {"/v1/chat/completions", key, 400},
+      {"/v1/responses", {{"input", "Hi"}, {"previous_response_id", many}}, 400},
+  };
+  for (const auto& [path, body, status] : asked) {
+    const http::RawResponse response = served.ask("POST", path, to_text(body));
+    EXPECT_EQ(response.status, status) << path;
+    EXPECT_LE(response.body.size(), 3000U) << path;
+    const auto error = parse_json(response.body);
+    ASSERT_TRUE(error.ok()) << path << ": " << response.body;
+    const std::string message = (*error)["error"]["message"];
+    EXPECT_NE(message.find("\u20ac [... "), std::string::npos) << path << ": " << message;
+    EXPECT_EQ(message.find("\ufffd"), std::string::npos) << path << ": " << message;
+  }
+  const std::string message = served.post("/v1/messages", model)["error"]["message"];
+  EXPECT_TRUE(message.ends_with("this server has `tutor`")) << message;
+}
+
 TEST(Keys, AbortOnlyWhatIsTheirOwn) {
   const ServedScript served("again ...", {.api_keys = {"one", "two"}});
   const std::string body = R"({"text": "x", "rid": "1", "sampling_params": {"max_new_tokens": 4000}})";

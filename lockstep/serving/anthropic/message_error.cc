@@ -28,7 +28,8 @@ std::string_view type_of(int status) {
 }  // namespace
 
 Json message_error_json(const openai::ApiError& error) {
-  return {{"type", "error"}, {"error", {{"type", type_of(error.status)}, {"message", error.message}}}};
+  return {{"type", "error"},
+          {"error", {{"type", type_of(error.status)}, {"message", openai::shortened(error.message)}}}};
 }
 
 http::Response message_error_response(const openai::ApiError& error) {

@@ -1,5 +1,7 @@
 #include "lockstep/serving/openai/api_error.h"
 
+#include <string_view>
+
 namespace lockstep::serving::openai {
 namespace {
 
@@ -17,7 +19,9 @@ int status_of(ErrorCode code) {
   return 500;
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(shortened(text)); }
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U; }
 
 }  // namespace
 
@@ -26,9 +30,19 @@ ApiError api_error(const Error& error) {
   return {status_of(error.code), error.message, error.field, is_overload ? "overloaded" : ""};
 }
 
+std::string shortened(const std::string& text) {
+  constexpr size_t kLongest = 1024, kBeginning = 384, kEnd = 384;
+  if (text.size() <= kLongest) return text;
+  size_t left = kBeginning, right = text.size() - kEnd;
+  while (left > 0 && continues_character(text[left])) --left;
+  while (right < text.size() && continues_character(text[right])) ++right;
+  return fmt::format("{} [... {} bytes ...] {}", std::string_view(text).substr(0, left), right - left,
+                     std::string_view(text).substr(right));
+}
+
 Json error_json(const ApiError& error) {
   return {{"error",
-           {{"message", error.message},
+           {{"message", shortened(error.message)},
             {"type", error.status >= 500 ? "server_error" : "invalid_request_error"},
             {"param", text_or_null(error.param)},
             {"code", text_or_null(error.code)}}}};

@@ -18,6 +18,10 @@ struct ApiError {
 // 400, 404, 500 or 503 by the kind of error; its field becomes the parameter.
 ApiError api_error(const Error& error);
 
+// What a client sent and an error repeats may be long: of more than 1 KiB the beginning and the end are kept,
+// which say what is meant and what to do. Valid UTF-8 stays valid.
+std::string shortened(const std::string& text);
+
 // {"error": {"message", "type", "param", "code"}}
 Json error_json(const ApiError& error);
 http::Response error_response(const ApiError& error);
