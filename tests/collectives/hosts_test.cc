@@ -94,11 +94,11 @@ TEST(SeveralProcesses, DifferentStepsAreAnErrorWithBothNames) {
 
 TEST(SeveralProcesses, RowsThatDisagreeAreAnErrorNotAWrongSum) {
   const auto grid = grid_of(2, 2);
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{2, 1}, {1, 2}}) {
+  for (const auto& shape : {std::pair<int64_t, int64_t>{2, 1}, {1, 2}}) {
     const auto errors = on_ranks(
         grid, {},
-        [&, rows = rows, cols = cols](int rank, Communicator& communicator) {
-          const int64_t own_rows = rank == 0 ? rows : 1, own_cols = rank == 0 ? cols : 1;
+        [&](int rank, Communicator& communicator) {
+          const int64_t own_rows = rank == 0 ? shape.first : 1, own_cols = rank == 0 ? shape.second : 1;
           std::vector<float> in(4), out(4);
           communicator.all_reduce({.in = view_of(in.data(), {own_rows, own_cols}),
                                    .out = view_of(out.data(), {own_rows, own_cols})},

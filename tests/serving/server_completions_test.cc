@@ -105,7 +105,7 @@ TEST(Completions, ARepeatedPromptHasLogprobsToo) {
     for (auto& [key, value] : streamed.items())
       for (const Json& entry : event["choices"][0]["logprobs"][key]) value.push_back(entry);
   }
-  EXPECT_EQ(text, choice["text"]);
+  EXPECT_EQ(text, choice["text"].get<std::string>());
   for (auto& [key, value] : streamed.items()) EXPECT_EQ(value, logprobs[key]) << key;
 }
 

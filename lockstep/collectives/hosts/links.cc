@@ -72,7 +72,7 @@ Links::Links(const Options& options, std::map<int, TcpStream> streams) : options
     peer->last_heard = now();
   }
   for (auto& [process, peer] : peers_)
-    peer->thread = std::jthread([this, process = process, peer = peer.get()] { receive(process, *peer); });
+    peer->thread = std::jthread([this, from = process, sender = peer.get()] { receive(from, *sender); });
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 

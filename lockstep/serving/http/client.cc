@@ -23,7 +23,6 @@ namespace beast_http = boost::beast::http;
 using boost::system::error_code;
 using net::ip::tcp;
 
-constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr uint64_t kMaxBodyBytes = uint64_t{1} << 30;
 
 struct Connection {
