@@ -82,7 +82,7 @@ class StepDraws {
   RowResult draw(const WantedRow& wanted, std::span<float> logits) const;
 
   const StepInput& input_;
-  const Vocabulary& vocabulary_;
+  const Vocabulary vocabulary_;
   std::vector<WantedRow> wanted_;                       // replica after replica, in row order
   std::vector<size_t> first_of_replica_;                // [replicas] in wanted_
   std::vector<std::vector<size_t>> first_of_sequence_;  // [replicas][sequences + 1] in wanted_
