@@ -111,8 +111,9 @@ class EngineLoop final : public Engine {
   State state_ = State::kServing;
   std::string reason_;  // why submit() refuses, when not serving
   std::shared_ptr<EngineLife> life_;
-  std::thread thread_;    // that life's
-  bool is_lost_ = false;  // the life's thread has not come back and is not waited for
+  std::thread thread_;        // that life's
+  bool is_lost_ = false;      // the life's thread has not come back and is not waited for
+  bool is_put_away_ = false;  // a life that failed, before another is tried
   bool is_draining_ = false, is_stopping_ = false;
   Clock::time_point stop_by_;
   RequestId next_id_ = 1;
@@ -233,9 +234,10 @@ Health EngineLoop::health() const {
   const bool has_failed = state_ == State::kServing && !desk_->accepting;
   Health health{.serving = state_ == State::kServing && !has_failed,
                 .reason = has_failed ? desk_->refusal : reason_,
-                .state = !has_failed      ? state_
-                         : make_executor_ ? State::kRestarting
-                                          : State::kFailed,
+                .state = is_put_away_ && state_ == State::kFailed ? State::kRestarting
+                         : !has_failed                            ? state_
+                         : make_executor_                         ? State::kRestarting
+                                                                  : State::kFailed,
                 .failures = num_failures_,
                 .restarts = num_restarts_};
   if (life_ == nullptr) return health;
@@ -373,10 +375,12 @@ void EngineLoop::after_life(Lock& lock) {
   std::thread thread = std::move(thread_);
   add_totals(before_, desk_->stats);
   desk_->stats = life->first_stats();
+  is_put_away_ = !failure.empty() && make_executor_ && !is_draining_ && !is_stopping_;
   lock.unlock();
   thread.join();
   life.reset();  // its memory goes before another life takes some
   lock.lock();
+  is_put_away_ = false;
   if (!failure.empty() && !is_stopping_) restart(lock, failure);
 }
 

@@ -42,7 +42,7 @@ SchedulerLimits random_limits(Chance& chance) {
   limits.max_running_requests = chance.between(1, limits.shape.num_replicas * capacity.max_requests + 2);
   limits.chunked_prefill_size = chance.between(1, 12);
   limits.page_size = chance.between(1, 5);
-  limits.pages_per_replica = chance.one_in(2) ? chance.between(2, 6) : chance.between(2, 16);
+  limits.pages_per_replica = chance.one_in(2) ? chance.between(3, 8) : chance.between(2, 16);
   limits.context_length = chance.between(4, 40);
   if (chance.one_in(2)) limits.prefix_cache = PrefixCache::kOn;
   if (chance.one_in(2)) {
