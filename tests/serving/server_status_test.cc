@@ -166,6 +166,7 @@ TEST(RequestLog, AStreamThatBrokeOffIsAFailure) {
     EXPECT_EQ(client.read_response("POST").status, 200);
     server->stop();
     thread.join();
+    server.reset();  // the log is complete once the threads that write it have ended
     text = ::testing::internal::GetCapturedStderr();
   }
   EXPECT_THAT(text, HasSubstr("request failed request_id=broken"));
