@@ -2,6 +2,7 @@
 // keys, 64 for each of two groups of four warps; one warp more has the copy engine bring keys and values, 128 tokens at
 // a time. Scores of the next tokens are computed while the values of those before are summed. Queries and weights of
 // tokens are rounded to bf16, sums are float32.
+#include "lockstep/kernels/cuda/attention_pairs.cuh"
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
 #include "lockstep/kernels/cuda/wgmma.cuh"
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int kWidth = 128, kTokens = 128, kSlots = 6, kHalf = kTokens * kMapCols;  // half of the columns of a block
 constexpr int kGroupThreads = 4 * kWarp, kBlockThreads = 3 * kGroupThreads, kMultiplyingWarps = 8;
-constexpr float kLog2E = 1.4426950408889634f;
 
 // 128 tokens of keys or of values, in two halves of 64 columns.
 struct Block {
@@ -33,30 +33,6 @@ struct Turn {
     }
   }
 };
-
-__device__ uint32_t pack(float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&both);
-}
-
-__device__ float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ float row_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// A row of the batch, a head, and how many tokens it sees (0: no such pair).
-struct Pair {
-  int row = 0, head = 0, tokens = 0;
-};
-__device__ Pair pair_of(const Attention& args, const AttentionTile& tile, int at) {
-  const int row = at / args.group;
-  if (row >= tile.rows) return {};
-  return {tile.row + row, static_cast<int>(blockIdx.y) * args.group + at % args.group, tile.tokens + row};
-}
 
 // Keys come a block ahead of values: K0, K1, V0, K2, V1, …
 __device__ void bring(const Attention& args, const AttentionTile& tile, const TensorMap* keys, const TensorMap* values,

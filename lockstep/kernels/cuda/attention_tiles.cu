@@ -2,6 +2,7 @@
 // are float32. A tile is 16 pairs of a row and a head that read the same keys; keys and values come into shared
 // memory 64 tokens at a time. A chunk of a prompt gives every warp a tile of its own. A single row gives all warps
 // the same tile and each a quarter of the tokens, merged in order at the end.
+#include "lockstep/kernels/cuda/attention_pairs.cuh"
 #include "lockstep/kernels/cuda/early_launch.cuh"
 #include "lockstep/kernels/cuda/elements.cuh"
 #include "lockstep/kernels/cuda/geometry.h"
@@ -13,34 +14,6 @@ namespace {
 constexpr int kTokens = 64;
 constexpr int kPairs = 16;
 constexpr int kChunkStages = 2, kRowStages = 3;
-constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ uint32_t pack(float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&both);
-}
-
-// Over the four lanes that hold a row of a tile.
-__device__ float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ float row_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// What a lane knows of its two rows of the tile, g = lane / 4 and g + 8: a row of the batch, a head, and how many
-// tokens it sees (0: no such pair).
-struct Pair {
-  int row = 0, head = 0, tokens = 0;
-};
-
-__device__ Pair pair_of(const Attention& args, const AttentionTile& tile, int at) {
-  const int row = at / args.group;
-  if (row >= tile.rows) return {};
-  return {tile.row + row, static_cast<int>(blockIdx.y) * args.group + at % args.group, tile.tokens + row};
-}
 
 // Keys, then values.
 template <int kWidth>
