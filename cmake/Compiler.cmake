@@ -13,6 +13,9 @@ lockstep_cxx_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of GCC 12 and 13 on std::string and std::vector (GCC bugs 105329, 105562) and on references to views.
   lockstep_cxx_options(-Wno-restrict -Wno-maybe-uninitialized)
+  if(LOCKSTEP_UNITY)  # a file of a folder is no header
+    lockstep_cxx_options(-Wno-subobject-linkage)
+  endif()
   if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     lockstep_cxx_options(-Wno-dangling-reference)
   endif()
@@ -28,10 +31,12 @@ lockstep_cxx_options(-ffp-contract=off)
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
-  # Precompiled headers, in a form that ccache can keep.
-  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    lockstep_cxx_options("SHELL:-Xclang -fno-pch-timestamp")
-  endif()
+endif()
+# Precompiled headers, in a form that ccache can keep.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  lockstep_cxx_options("SHELL:-Xclang -fno-pch-timestamp")
+else()
+  lockstep_cxx_options(-fpch-preprocess)
 endif()
 # Tests are built more often than they run for long: most of the time would go into optimising GoogleTest and what the
 # sanitizers add to it.
@@ -42,8 +47,8 @@ endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
-  if(LOCKSTEP_SANITIZE)  # what ccache asks for before it keeps objects with precompiled headers
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${LOCKSTEP_CCACHE})
-  endif()
+  # What ccache asks for before it keeps objects with precompiled headers, and paths as seen from the build's folder, so
+  # that clones share objects.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${LOCKSTEP_CCACHE})
 endif()
