@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs every built fuzz target for FUZZ_SECONDS (60), FUZZ_JOBS (2) of them at a time, from the seeds in
 # tests/fuzz/corpus/NAME. New inputs are kept in build/asan/fuzz/corpus, inputs that break something in build/asan/fuzz/found.
-# usage: tools/run_fuzzers.sh [NAME...]      (build first: tools/build.sh asan fuzzers)
+# NAME=SECONDS gives one target a time of its own.
+# usage: tools/run_fuzzers.sh [NAME=SECONDS...] [NAME...]      (build first: tools/build.sh asan fuzzers)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
@@ -11,7 +12,17 @@ jobs=${FUZZ_JOBS:-2}
 bin=build/asan/tests/fuzz
 export ASAN_OPTIONS=allow_addr2line=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}  # names in stacks without LLVM's symbolizer
 
-names=("$@")
+names=()
+declare -A seconds_of=()
+for argument in "$@"; do
+  if [[ $argument == *=* ]]; then
+    [[ ${argument#*=} =~ ^[1-9][0-9]*$ ]] || { echo "'$argument': the seconds must be a number above 0" >&2; exit 2; }
+    [ -f "tests/fuzz/${argument%%=*}_fuzz.cc" ] || { echo "'$argument': there is no tests/fuzz/${argument%%=*}_fuzz.cc" >&2; exit 2; }
+    seconds_of[${argument%%=*}]=${argument#*=}
+  else
+    names+=("$argument")
+  fi
+done
 if [ ${#names[@]} -eq 0 ]; then
   for source in tests/fuzz/*_fuzz.cc; do
     name=$(basename "$source" .cc)
@@ -28,7 +39,7 @@ fuzz_one() {
   mkdir -p "$kept" build/asan/fuzz/found build/asan/fuzz/logs
   [ -d "$seeds" ] && options+=("$seeds")
   [ -f "$dictionary" ] && options+=("-dict=$dictionary")
-  "$bin/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2560 -print_final_stats=1 \
+  "$bin/${name}_fuzz" -max_total_time="${seconds_of[$name]:-$seconds}" -timeout=10 -rss_limit_mb=2560 -print_final_stats=1 \
     -artifact_prefix="build/asan/fuzz/found/$name-" "$kept" "${options[@]}" >"build/asan/fuzz/logs/$name.log" 2>&1
 }
 
