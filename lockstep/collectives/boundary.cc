@@ -443,7 +443,7 @@ std::optional<NonFinite> Boundary::non_finite(int32_t first_row, int32_t last_ro
 }
 
 ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t first_expert,
-                              int64_t num_local_experts) {
+                              int64_t num_local_experts, kernels::Readers readers) {
   LOCKSTEP_CHECK(edge_ > 0, "dispatch before any edge ({})", edge_);
   const planning::Edge& edge = plan_->edges[edge_ - 1];
   LOCKSTEP_CHECK(!edge.steps.empty() && edge.steps.back().kind == StepKind::kDispatch,
@@ -460,6 +460,7 @@ ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t 
                                 .num_local_experts = num_local_experts,
                                 .slots = parts_.plans.chain[edge_].signatures.front().slots,
                                 .max_rows = most,
+                                .readers = readers,
                                 .out = dispatched_.get()},
                                step.over, tag_of(step));
   note_stage();

@@ -92,7 +92,7 @@ class Boundary {
 
   // Between entering an experts stage and leaving it. `routing` must stay until combine().
   ExpertRows dispatch(const Rows& rows, const Routing& routing, int64_t first_expert,
-                      int64_t num_local_experts);
+                      int64_t num_local_experts, kernels::Readers readers);
   // `shared`: what the rank adds to the rows that it holds, [rows as entered, hidden]; empty: nothing.
   TensorView combine(TensorView y, const Routing& routing, TensorView shared);  // [rows as entered, hidden]
 

@@ -115,11 +115,12 @@ struct DispatchArgs {
   // where they are not sized by what came.
   planning::ExchangeSlots slots = planning::ExchangeSlots::kExactCount;
   int64_t max_rows = 0;
+  kernels::Readers readers = kernels::Readers::kAny;
   Dispatched* out = nullptr;
 };
 struct CombineArgs {
   const Dispatched* dispatched = nullptr;
-  TensorView y;           // [slots, hidden] f32, the experts' outputs
+  TensorView y;           // [slots, hidden], the experts' outputs, see kernels::PullWeightedArgs
   TensorView expert_idx;  // [rows, top_k] i32 of this rank's rows
   TensorView weight;      // [rows, top_k] f32: combine multiplies, nobody else does
   TensorView out;         // [rows, hidden] f32: the weighted sum, in top_k order, of what the group computed

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "lockstep/kernels/paged_sequence.h"
+#include "lockstep/kernels/readers.h"
 #include "lockstep/tensors/tensor.h"
 
 namespace lockstep::kernels {
@@ -60,6 +61,7 @@ struct GqaArgs {
   // [heads] f32 or bf16: an unscaled score that joins every row's softmax and has no value (gpt-oss); or none
   TensorView sinks = {};
   TensorView out;  // [rows, heads, head_dim] f32
+  Readers out_readers = Readers::kAny;
 };
 
 }  // namespace lockstep::kernels

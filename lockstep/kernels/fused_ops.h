@@ -4,6 +4,7 @@
 #include <span>
 
 #include "lockstep/kernels/paged_sequence.h"
+#include "lockstep/kernels/readers.h"
 #include "lockstep/kernels/row_moves.h"
 #include "lockstep/tensors/tensor.h"
 
@@ -24,6 +25,7 @@ struct AttentionRowsArgs {
   std::span<const PagedSequence> sequences;           // of rows of k and v
   int page_size = 0;
   TensorView keys, values;  // caches, [pages * page_size, key/value heads * head_dim] f32 or bf16
+  Readers q_readers = Readers::kAny;
 };
 
 // pull_weighted(), then out += plus, then onto += out; an empty one is left out.

@@ -137,7 +137,7 @@ struct GroupedFfnArgs {
   std::span<const TensorView> gate_bias = {}, up_bias = {}, down_bias = {};
   Gating gating = {};
   TensorView scratch;  // [slots, 2 * inter] f32
-  TensorView y;        // out [slots, hidden] f32
+  TensorView y;        // out [slots, hidden] f32, or what type_of_expert_outputs() says
 };
 
 // A point in the work of one rank's kernels for which another rank's can wait.
@@ -179,6 +179,11 @@ class Kernels {
   virtual void linears(std::span<const LinearArgs> products);  // of one x, the same view in all
   virtual void attention_rows(const AttentionRowsArgs& args);
   virtual void pull_add(const PullAddArgs& args);
+  // What grouped_ffn() had best give its outputs as where pull_weighted() alone reads them.
+  virtual DType type_of_expert_outputs(const GroupedFfnArgs& args) const {
+    static_cast<void>(args);
+    return DType::kF32;
+  }
   // Of logits; on the host as it stands.
   virtual void largest(const LargestArgs& args);
 

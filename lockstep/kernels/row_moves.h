@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lockstep/kernels/readers.h"
 #include "lockstep/tensors/tensor.h"
 
 namespace lockstep::kernels {
@@ -50,12 +51,13 @@ struct PlaceSlotsArgs {
   int64_t first_expert = 0;
   TensorView expert_start;  // out [num_local_experts + 1] i32
   TensorView out;           // [slots, hidden] f32, as many slots as every row could need
+  Readers readers = Readers::kAny;
 };
 
 // out = Σ_k weight_k · y[slot of (row, k)] in the order of k, over whichever source has the slot.
 struct PullWeightedArgs {
   struct Source {
-    TensorView y;        // [slots, hidden] f32
+    TensorView y;        // [slots, hidden] f32, or what type_of_expert_outputs() said, the same in all
     TensorView slot_of;  // [rows, top_k] i32 of this rank's rows
   };
   std::span<const Source> sources;

@@ -46,6 +46,7 @@ struct WeightView {
   int64_t rows() const { return num_rows; }
   int64_t cols() const { return num_cols; }
   bool is_coded() const { return codes != nullptr; }
+  bool is_bf16() const { return codes == nullptr && plain.dtype == DType::kBF16; }
   bool empty() const { return num_rows == 0 || num_cols == 0 || (codes == nullptr && plain.data == nullptr); }
 
   WeightView row_range(int64_t begin, int64_t count) const;

@@ -51,7 +51,8 @@ void place_exact_slots(const std::vector<const DispatchArgs*>& members, const Di
   kernels.place_slots({.sources = sources,
                        .first_expert = own.first_expert,
                        .expert_start = out.expert_start,
-                       .out = out.rows});
+                       .out = out.rows,
+                       .readers = own.readers});
   if (out.memory->access() == Memory::Access::kByHost)
     out.rows = out.rows.row_range(0, out.expert_start.as<int32_t>()[own.num_local_experts]);
 }

@@ -24,6 +24,13 @@ void check_f32_matrix(const TensorView& view) {
   LOCKSTEP_CHECK(view.dtype == DType::kF32, "an activation is f32, this one is {}", name_of(view.dtype));
 }
 
+// f32, or what a device chose for them.
+void check_expert_outputs(const TensorView& view) {
+  check_matrix(view);
+  LOCKSTEP_CHECK(view.dtype == DType::kF32 || view.dtype == DType::kBF16,
+                 "outputs of experts are f32 or bf16, these are {}", name_of(view.dtype));
+}
+
 void check_f32_cube(const TensorView& view) {
   check_dims(view, 3);
   LOCKSTEP_CHECK(view.dtype == DType::kF32, "an activation is f32, this one is {}", name_of(view.dtype));
@@ -253,7 +260,7 @@ void check_biases(const GroupedFfnArgs& args) {
 void check(const GroupedFfnArgs& args) {
   check_f32_matrix(args.x);
   check_f32_matrix(args.scratch);
-  check_f32_matrix(args.y);
+  check_expert_outputs(args.y);
   check_same_shape(args.x, args.y);
   LOCKSTEP_CHECK_EQ(args.scratch.shape[0], args.x.shape[0]);
   LOCKSTEP_CHECK_EQ(args.gate.size(), args.up.size());
@@ -426,7 +433,9 @@ void check(const PullWeightedArgs& args) {
   check_f32_matrix(args.out);
   LOCKSTEP_CHECK_EQ(args.weight.shape[0], args.out.shape[0]);
   for (const PullWeightedArgs::Source& source : args.sources) {
-    check_f32_matrix(source.y);
+    check_expert_outputs(source.y);
+    LOCKSTEP_CHECK(source.y.dtype == args.sources[0].y.dtype, "outputs of experts as {} and {}",
+                   name_of(source.y.dtype), name_of(args.sources[0].y.dtype));
     LOCKSTEP_CHECK_EQ(source.y.shape[1], args.out.shape[1]);
     check_same_shape(source.slot_of, args.weight);
   }

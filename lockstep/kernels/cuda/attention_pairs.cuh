@@ -27,10 +27,32 @@ __device__ inline float row_sum(float x) {
 struct Pair {
   int row = 0, head = 0, tokens = 0;
 };
-__device__ inline Pair pair_of(const Attention& args, const AttentionTile& tile, int at) {
+__device__ inline Pair pair_of(const Attention& args, const AttentionTile& tile, int kv_head, int at) {
   const int row = at / args.group;
   if (row >= tile.rows) return {};
-  return {tile.row + row, static_cast<int>(blockIdx.y) * args.group + at % args.group, tile.tokens + row};
+  return {tile.row + row, kv_head * args.group + at % args.group, tile.tokens + row};
+}
+
+// 2 to the power x, 0 below the smallest normal number.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Four lanes hold piece `lane` of chunks 0 … 3 each; then lane n holds pieces 0 … 3 of chunk n.
+__device__ inline void turn_quad(uint32_t (&w)[4]) {
+  const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x % 4 >= 2;
+#pragma unroll
+  for (int n = 0; n < 4; n += 2) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[n] : w[n + 1], 1);
+    (odd ? w[n] : w[n + 1]) = got;
+  }
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? w[n] : w[n + 2], 2);
+    (upper ? w[n] : w[n + 2]) = got;
+  }
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) chunk_kernel(Attention args) {
   auto* stages = reinterpret_cast<Staged<kWidth>*>(shared);
   const AttentionTile tile = args.tiles[blockIdx.x];
   const int lane = threadIdx.x % kWarp, first_pair = static_cast<int>(threadIdx.x) / kWarp * kPairs;
-  const Pair pairs[2] = {pair_of(args, tile, first_pair + lane / 4), pair_of(args, tile, first_pair + lane / 4 + 8)};
+  const Pair pairs[2] = {pair_of(args, tile, static_cast<int>(blockIdx.y), first_pair + lane / 4), pair_of(args, tile, static_cast<int>(blockIdx.y), first_pair + lane / 4 + 8)};
   uint32_t q[kWidth / 16][4];
   load_queries<kWidth>(args, pairs, q);
   TileState<kWidth> state;
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
   __shared__ float highest[4][kPairs], sum[4][kPairs];
   const AttentionTile tile = args.tiles[blockIdx.x];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, split = static_cast<int>(blockIdx.z);
-  const Pair pairs[2] = {pair_of(args, tile, lane / 4), pair_of(args, tile, lane / 4 + 8)};
+  const Pair pairs[2] = {pair_of(args, tile, static_cast<int>(blockIdx.y), lane / 4), pair_of(args, tile, static_cast<int>(blockIdx.y), lane / 4 + 8)};
   int begin = 0, end = tile.tokens;
   if (args.num_splits > 1) {
     const int width = split_tokens(tile.tokens, args.num_splits);

@@ -133,8 +133,8 @@ void CudaKernels::largest(const LargestArgs& args) {
 }
 
 void CudaKernels::note_scratch() {
-  for (Buffer* scratch :
-       {&rounded_, &rest_, &expert_x_, &expert_inner_, &partial_, &counts_, &moves_, &parts_})
+  for (Buffer* scratch : {&queries_, &rounded_, &rest_, &expert_x_, &expert_inner_, &taken_, &partial_,
+                          &counts_, &moves_, &parts_})
     recorder_.note(static_cast<const void*>(scratch->view({0}).data));
 }
 

@@ -25,10 +25,12 @@ class CudaKernels final : public Kernels {
         uploads_(gpu_),
         recorder_(gpu_, uploads_, [this] { note_scratch(); }),
         dense_(gpu_),
+        queries_(gpu_),
         rounded_(gpu_),
         rest_(gpu_),
         expert_x_(gpu_),
         expert_inner_(gpu_),
+        taken_(gpu_),
         partial_(gpu_),
         counts_(gpu_),
         moves_(gpu_),
@@ -57,6 +59,7 @@ class CudaKernels final : public Kernels {
   void mla_absorbed(const MlaAbsorbedArgs& args) override;
   void mla_expanded(const MlaExpandedArgs& args) override;
   void gqa(const GqaArgs& args) override;
+  DType type_of_expert_outputs(const GroupedFfnArgs& args) const override;
   void copy_rows(const CopyRowsArgs& args) override;
   void sum_rows(const SumRowsArgs& args) override;
   void sum_add_norm(SumAddNormArgs& args) override;
@@ -76,8 +79,11 @@ class CudaKernels final : public Kernels {
     TensorView x;
     ProductInputs inputs = ProductInputs::kRounded;
     uint64_t host_writes = 0;
+    int64_t alone = 0;  // so many rows of x, the first, were not written themselves
   };
   bool is_still(const RoundedFrom& from, const TensorView& x) const;
+  // Writes x [rows, cols] where only scratch has it, for an op that takes it whole after all.
+  void restore(RoundedFrom& from, Buffer& scratch, const TensorView& x);
 
   // Checks, and notes what the launches depend on. False: a replay launches them.
   template <class Args, class... Parts>
@@ -86,6 +92,7 @@ class CudaKernels final : public Kernels {
     recorder_.next_op();
     if constexpr (!std::is_same_v<Args, LinearArgs>) rounded_from_ = {};
     if constexpr (!std::is_same_v<Args, GroupedFfnArgs>) slots_from_ = {};
+    queries_from_ = {};
     recorder_.note(parts...);
     if (recorder_.skips_launches()) return false;
     gpu_.use();
@@ -117,11 +124,15 @@ class CudaKernels final : public Kernels {
   bool by_streams(std::span<const LinearArgs> products);
   void multiply(const LinearArgs& args);
   bool fits_tensor_cores(const GroupedFfnArgs& args) const;
+  bool takes_tiles(const GroupedFfnArgs& args) const;
   const TensorMap* maps_of(std::span<const WeightView> weights);
   const TensorMap& map_of_cache(const TensorView& cache, int page_size);
   // Rows of queries in up to two launches.
   void attend(Attention args, const QueryRows& rows);
-  void attend_tiles(Attention args, const QueryTiles& tiles, const GqaArgs& of);
+  void attend_tiles(Attention args, const QueryTiles& tiles, const GqaArgs& of, const RoundedFrom& queries,
+                    bool alone);
+  void restore_queries(const RoundedFrom& queries, const GqaArgs& args);
+  ChunkMaps chunk_maps(const GqaArgs& args, const RoundedFrom& queries);
   void attend_rows(Attention args, std::span<const AttentionRow> rows, std::span<const int32_t> tables,
                    int splits);
 
@@ -134,8 +145,11 @@ class CudaKernels final : public Kernels {
   TensorMaps maps_;
   RoundedFrom rounded_from_;        // what rounded_ and rest_ hold
   RoundedFrom slots_from_;          // what expert_x_ holds
+  RoundedFrom queries_from_;        // what queries_ holds
+  Buffer queries_;                  // [rows, heads * head_dim] bf16
   Buffer rounded_, rest_;           // [rows, in] bf16: the input of a product
   Buffer expert_x_, expert_inner_;  // [slots, hidden], [slots, inter]
+  Buffer taken_;                    // of experts_many_rows()
   Buffer partial_;                  // attention_scratch_floats()
   Buffer counts_, moves_;           // of place_slots
   Buffer parts_;                    // of largest

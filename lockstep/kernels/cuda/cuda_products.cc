@@ -10,9 +10,16 @@ void CudaKernels::round(const TensorView& x, ProductInputs inputs) {
   const bool whole = inputs == ProductInputs::kWhole;
   void* rounded = rounded_.view(DType::kBF16, {x.rows(), x.cols()}).data;
   void* rest = whole ? rest_.view(DType::kBF16, {x.rows(), x.cols()}).data : nullptr;
+  if (whole) restore(rounded_from_, rounded_, x);
   if (is_still(rounded_from_, x) && (rounded_from_.inputs == ProductInputs::kWhole || !whole)) return;
   to_bf16(mat(x), rounded, rest, stream());
   rounded_from_ = {x, inputs, gpu_.num_host_writes()};
+}
+
+void CudaKernels::restore(RoundedFrom& from, Buffer& scratch, const TensorView& x) {
+  if (from.alone == 0 || !is_still(from, x)) return;
+  from_bf16(scratch.view({0}).data, mat(x), stream());
+  from.alone = 0;
 }
 
 // Whether it is that of the op before: any other may have changed it.
@@ -82,6 +89,7 @@ void CudaKernels::multiply(const LinearArgs& args) {
   if (args.w.cols() == 0) {
     zero_rows(mat(args.out), stream());
   } else if (!by_library(Weight::kOutIn, args.inputs, args.x, numbers_of(args.w), args.out)) {
+    restore(rounded_from_, rounded_, args.x);
     plain_linear(mat(args.x), mat(numbers_of(args.w)), mat(args.out), stream());
   }
   if (rounded_from_.x.data != nullptr && overlap(args.out, rounded_from_.x)) rounded_from_ = {};
@@ -128,6 +136,17 @@ bool CudaKernels::fits_tensor_cores(const GroupedFfnArgs& args) const {
          whole_pieces(args.gate) && whole_pieces(args.up) && whole_pieces(args.down);
 }
 
+bool CudaKernels::takes_tiles(const GroupedFfnArgs& args) const {
+  return !args.gate.empty() && fits_tensor_cores(args) &&
+         (experts_take_tiles(args.x.rows(), static_cast<int64_t>(args.gate.size()), args.x.cols(),
+                             args.gate[0].rows()) ||
+          args.gate[0].plain.stride[0] != args.up[0].plain.stride[0]);
+}
+
+DType CudaKernels::type_of_expert_outputs(const GroupedFfnArgs& args) const {
+  return takes_tiles(args) ? DType::kBF16 : DType::kF32;
+}
+
 const TensorMap* CudaKernels::maps_of(std::span<const WeightView> weights) {
   std::vector<TensorMap> maps;
   for (const WeightView& weight : weights)
@@ -147,9 +166,8 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
   const int64_t inter = args.gate[0].rows();
   const auto gate = pointers_of(args.gate), up = pointers_of(args.up), down = pointers_of(args.down);
   const ExpertBiases biases = biases_of(args);
-  const bool many_rows = fits_tensor_cores(args) &&
-                         (experts_take_tiles(slots, static_cast<int64_t>(gate.size()), hidden, inter) ||
-                          args.gate[0].plain.stride[0] != args.up[0].plain.stride[0]);
+  const bool many_rows = takes_tiles(args), rounds_y = args.y.dtype == DType::kBF16;
+  LOCKSTEP_CHECK(many_rows || !rounds_y, "outputs of {} slots as {}", slots, name_of(args.y.dtype));
   const size_t bytes = gate.size() * sizeof(void*),
                map_bytes = many_rows ? gate.size() * sizeof(TensorMap) : 0;
   uploads_.make_room({bytes, bytes, bytes, bytes, bytes, bytes, map_bytes, map_bytes, map_bytes});
@@ -173,8 +191,9 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
                   .hidden = static_cast<int>(hidden),
                   .inter = static_cast<int>(inter),
                   .slots = slots,
-                  .y = args.y.as<float>(),
-                  .y_stride = args.y.stride[0]};
+                  .y = rounds_y ? nullptr : args.y.as<float>(),
+                  .y_stride = args.y.stride[0],
+                  .rounded_y = rounds_y ? args.y.data : nullptr};
   if (!biases.gate.empty()) {
     experts.gate_bias = uploads_.put(std::span<const void* const>(biases.gate));
     experts.up_bias = uploads_.put(std::span<const void* const>(biases.up));
@@ -192,13 +211,19 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
     experts.x_stride = hidden;
     experts.inner = expert_inner_.view(DType::kBF16, {slots, inter}).data;
     if (many_rows) {
-      maps.x = make_tensor_map({.data = x, .rows = slots, .cols = hidden, .stride = hidden});
-      maps.inner = make_tensor_map({.data = experts.inner, .rows = slots, .cols = inter, .stride = inter});
+      const auto map_of_slots = [&](const void* data, int64_t cols) {
+        return make_tensor_map(MappedMatrix{
+            .data = data, .rows = slots, .cols = cols, .stride = cols, .box_rows = kExpertMapRows});
+      };
+      maps.x = map_of_slots(x, hidden);
+      maps.inner = map_of_slots(experts.inner, inter);
+      experts.taken = taken_.view(DType::kI32, {2}).as<int>();
       experts_many_rows(experts, maps, stream());
     } else {
       streamed_experts(experts, stream());
     }
   } else {
+    restore(slots_from_, expert_x_, args.x);
     experts.x = args.x.data;
     experts.x_stride = args.x.stride[0];
     experts.inner = expert_inner_.view({slots, inter}).data;
@@ -222,8 +247,12 @@ void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
       .moves = static_cast<RowMove*>(moves_.view(DType::kI32, {capacity, 3}).data),
       .capacity = num_local == 0 ? 0 : capacity,
       .out = mat(args.out)};
-  if (inputs_ == ProductInputs::kRounded)
-    place.rounded = expert_x_.view(DType::kBF16, {capacity, args.out.cols()}).data;
+  const bool rounds = inputs_ == ProductInputs::kRounded;
+  int64_t entries = 0;
+  for (const PlaceSlotsArgs::Source& source : args.sources) entries += source.expert_idx.num_elements();
+  place.rounded_alone =
+      rounds && args.readers == Readers::kNextRounds && !places_entry_by_entry(entries, num_local);
+  if (rounds) place.rounded = expert_x_.view(DType::kBF16, {capacity, args.out.cols()}).data;
   std::vector<TensorView> rows;
   for (size_t s = 0; s < args.sources.size(); ++s) {
     const PlaceSlotsArgs::Source& source = args.sources[s];
@@ -238,7 +267,9 @@ void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
   }
   place.rows = sources_of(rows);
   cuda::place_slots(place, stream());
-  if (place.rounded != nullptr) slots_from_ = {args.out, ProductInputs::kRounded, gpu_.num_host_writes()};
+  if (rounds)
+    slots_from_ = {args.out, ProductInputs::kRounded, gpu_.num_host_writes(),
+                   place.rounded_alone ? capacity : 0};
   end("place_slots");
 }
 
@@ -253,14 +284,19 @@ void CudaKernels::pull_add(const PullAddArgs& all) {
             .top_k = static_cast<int>(args.weight.cols()),
             .weight = args.weight.as<float>(),
             .out = mat(args.out)};
+  if (!args.sources.empty()) pull.y_num = num_of(args.sources[0].y);
   if (!all.plus.empty()) pull.plus = mat(all.plus);
   if (!all.onto.empty()) pull.onto = mat(all.onto);
   for (size_t s = 0; s < args.sources.size(); ++s) {
-    pull.y[s] = args.sources[s].y.as<float>();
+    pull.y[s] = args.sources[s].y.data;
     pull.y_stride[s] = args.sources[s].y.stride[0];
     pull.slot_of[s] = args.sources[s].slot_of.as<int32_t>();
   }
-  cuda::pull_weighted(pull, stream());
+  const bool many = args.out.rows() >= kManyPulled || pull.y_num == Num::kBF16;
+  if (!many || !pull_rows(pull, stream())) {
+    LOCKSTEP_CHECK(pull.y_num == Num::kF32, "outputs of experts in bf16, {} wide", args.out.cols());
+    cuda::pull_weighted(pull, stream());
+  }
   end("pull_add");
 }
 

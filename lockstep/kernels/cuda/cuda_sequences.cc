@@ -1,4 +1,7 @@
 // Attention, its cache, and layers that keep a state.
+#include <algorithm>
+#include <utility>
+
 #include "lockstep/kernels/cuda/cuda_ops.h"
 
 namespace lockstep::kernels::cuda {
@@ -40,6 +43,7 @@ void CudaKernels::gqa(const GqaArgs& args) {
   cpu::check(args);
   gpu_.use();
   rounded_from_ = slots_from_ = {};
+  const RoundedFrom queries = std::exchange(queries_from_, {});
   recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.sinks, args.out);
   const bool covers_all = zero_padding(rows_of_heads(args.out), args.sequences);
   Attention attention = attention_of(args);
@@ -58,10 +62,13 @@ void CudaKernels::gqa(const GqaArgs& args) {
         view_of(args.out.data, DType::kF32, {args.out.shape[0], rows_of_heads(args.out).cols});
     const bool leaves_rounded = covers_all && (heads.rows() <= 1 || args.out.stride[0] == heads.cols());
     if (leaves_rounded) attention.rounded = rounded_.view(DType::kBF16, {heads.rows(), heads.cols()}).data;
-    attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)), args);
+    const bool alone = leaves_rounded && args.out_readers == Readers::kNextRounds;
+    attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)), args,
+                 queries, alone);
     if (leaves_rounded && !recorder_.skips_launches())
-      rounded_from_ = {heads, ProductInputs::kRounded, gpu_.num_host_writes()};
+      rounded_from_ = {heads, ProductInputs::kRounded, gpu_.num_host_writes(), alone ? heads.rows() : 0};
   } else {
+    restore_queries(queries, args);
     attend(attention, query_rows(args.sequences, args.page_size));
   }
   end("gqa");
@@ -75,8 +82,33 @@ const TensorMap& CudaKernels::map_of_cache(const TensorView& cache, int page_siz
                    .box_rows = page_size});
 }
 
-void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles, const GqaArgs& of) {
-  const bool boxes = args.value == 128 && pages_fit_boxes(of.page_size);
+// Maps of chunks' queries, which are rounded unless attention_rows() has left them so, and of the caches.
+ChunkMaps CudaKernels::chunk_maps(const GqaArgs& args, const RoundedFrom& queries) {
+  const int64_t rows = args.q.shape[0], heads = args.q.shape[1], width = args.q.shape[2];
+  void* rounded = queries_.view(DType::kBF16, {rows, heads * width}).data;
+  if (!is_still(queries, args.q)) heads_to_bf16(heads_of(args.q), rounded, stream());
+  return {.queries = make_tensor_map(MappedHeads{.data = rounded,
+                                                 .rows = rows,
+                                                 .heads = heads,
+                                                 .width = width,
+                                                 .box_rows = rows_of_tile(args.group),
+                                                 .box_heads = args.group}),
+          .keys = map_of_cache(args.k, args.page_size),
+          .values = map_of_cache(args.v, args.page_size)};
+}
+
+// Where attention reads queries whole after all.
+void CudaKernels::restore_queries(const RoundedFrom& queries, const GqaArgs& args) {
+  if (queries.alone == 0 || !is_still(queries, args.q)) return;
+  Heads heads = heads_of(args.q);
+  heads.rows = queries.alone;
+  heads_from_bf16(queries_.view({0}).data, heads, stream());
+}
+
+void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles, const GqaArgs& of,
+                               const RoundedFrom& queries, bool alone) {
+  const bool boxes = args.value == 128 && pages_fit_boxes(of.page_size) && args.scale > 0;
+  if (!boxes) restore_queries(queries, of);
   for (const bool chunked : {false, true}) {
     const std::span<const AttentionTile> some = chunked ? tiles.chunked : tiles.single;
     if (some.empty()) continue;
@@ -94,7 +126,8 @@ void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles, const Gq
     recorder_.note(args.tiles, args.num_rows, args.tables, args.num_splits, args.partial);
     if (recorder_.skips_launches()) continue;
     if (chunked && boxes) {
-      attention_chunks(args, map_of_cache(of.k, of.page_size), map_of_cache(of.v, of.page_size), stream());
+      if (alone) args.out = nullptr;
+      attention_chunks(args, chunk_maps(of, queries), stream());
     } else {
       attention_tiles(args, stream());
     }
@@ -104,7 +137,7 @@ void CudaKernels::attend_tiles(Attention args, const QueryTiles& tiles, const Gq
 void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {
   cpu::check(args);
   gpu_.use();
-  rounded_from_ = slots_from_ = {};
+  rounded_from_ = slots_from_ = queries_from_ = {};
   recorder_.note(args.q, args.cache, args.page_size, args.scale, args.out);
   zero_padding(rows_of_heads(args.out), args.sequences);
   attend(attention_of(args), query_rows(args.sequences, args.page_size));
@@ -114,7 +147,7 @@ void CudaKernels::mla_absorbed(const MlaAbsorbedArgs& args) {
 void CudaKernels::mla_expanded(const MlaExpandedArgs& args) {
   cpu::check(args);
   gpu_.use();
-  rounded_from_ = slots_from_ = {};
+  rounded_from_ = slots_from_ = queries_from_ = {};
   recorder_.note(args.q, args.kv, args.k_rope, args.scale, args.out);
   QueryRows rows;
   const auto context = static_cast<int32_t>(args.kv.shape[0]), count = static_cast<int32_t>(args.q.shape[0]);
@@ -122,6 +155,30 @@ void CudaKernels::mla_expanded(const MlaExpandedArgs& args) {
   attend(attention_of(args), rows);
   end("mla_expanded");
 }
+
+namespace {
+
+// The first `width` values of every head, as gqa() is given them.
+TensorView by_head(const TensorView& x, int64_t heads, int64_t width, int64_t head_stride) {
+  TensorView cube = view_of(x.data, x.dtype, {x.rows(), heads, width});
+  cube.stride = {x.stride[0], head_stride, 1};
+  return cube;
+}
+
+// The first rows of queries, all of chunks: those of single rows behind them are read whole. 0 where it is
+// not so simple.
+int64_t rows_before_single(const AttentionRowsArgs& args) {
+  if (args.q.rows() != args.k.rows()) return 0;
+  int64_t first_single = args.q.rows(), end_of_chunks = 0;
+  for (const PagedSequence& sequence : args.sequences) {
+    if (sequence.num_rows == 1) first_single = std::min<int64_t>(first_single, sequence.first_row);
+    if (sequence.num_rows > 1)
+      end_of_chunks = std::max<int64_t>(end_of_chunks, sequence.first_row + sequence.num_rows);
+  }
+  return end_of_chunks <= first_single ? first_single : 0;
+}
+
+}  // namespace
 
 // Heads that do not lie in whole warps go op by op.
 void CudaKernels::attention_rows(const AttentionRowsArgs& args) {
@@ -136,27 +193,44 @@ void CudaKernels::attention_rows(const AttentionRowsArgs& args) {
               args.head_dim, args.query_stride, args.q_norm, args.k_norm, args.eps, args.dim, args.cos,
               args.sin, args.keys, args.values))
     return;
-  cuda::attention_rows({.q = mat(args.q),
-                        .k = mat(args.k),
-                        .v = mat(args.v),
-                        .head_dim = args.head_dim,
-                        .query_stride = args.query_stride,
-                        .num_heads = static_cast<int>(args.q.cols() / args.query_stride),
-                        .num_kv_heads = static_cast<int>(args.k.cols() / args.head_dim),
-                        .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
-                        .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
-                        .norm_num = num_of(args.q_norm),
-                        .eps = args.eps,
-                        .dim = args.dim,
-                        .q_positions = q_positions,
-                        .k_positions = k_positions,
-                        .cos = args.cos.as<float>(),
-                        .sin = args.sin.as<float>(),
-                        .table_stride = args.cos.stride[0],
-                        .moves = moves,
-                        .keys = mat(args.keys),
-                        .values = mat(args.values)},
-                       stream());
+  const auto whole_pairs = [](const TensorView& rows) {
+    return reinterpret_cast<uintptr_t>(rows.data) % 8 == 0 && rows.stride[0] % 2 == 0;
+  };
+  const bool many = inputs_ == ProductInputs::kRounded && args.query_stride % 2 == 0 &&
+                    fits_prompt_rows(args.q.rows(), args.head_dim, args.dim) && whole_pairs(args.q) &&
+                    whole_pairs(args.k) && whole_pairs(args.v) && whole_pairs(args.cos) &&
+                    whole_pairs(args.sin) && whole_pairs(args.keys) && whole_pairs(args.values);
+  const int64_t num_heads = args.q.cols() / args.query_stride;
+  AttentionRows rows{.q = mat(args.q),
+                     .k = mat(args.k),
+                     .v = mat(args.v),
+                     .head_dim = args.head_dim,
+                     .query_stride = args.query_stride,
+                     .num_heads = static_cast<int>(num_heads),
+                     .num_kv_heads = static_cast<int>(args.k.cols() / args.head_dim),
+                     .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
+                     .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
+                     .norm_num = num_of(args.q_norm),
+                     .eps = args.eps,
+                     .dim = args.dim,
+                     .q_positions = q_positions,
+                     .k_positions = k_positions,
+                     .cos = args.cos.as<float>(),
+                     .sin = args.sin.as<float>(),
+                     .table_stride = args.cos.stride[0],
+                     .moves = moves,
+                     .keys = mat(args.keys),
+                     .values = mat(args.values)};
+  if (many) {
+    const int64_t alone = args.q_readers == Readers::kNextRounds ? rows_before_single(args) : 0;
+    rows.q_whole_from = alone;
+    rows.rounded_q = queries_.view(DType::kBF16, {args.q.rows(), num_heads * args.head_dim}).data;
+    prompt_rows(rows, stream());
+    queries_from_ = {by_head(args.q, num_heads, args.head_dim, args.query_stride), ProductInputs::kRounded,
+                     gpu_.num_host_writes(), alone};
+  } else {
+    cuda::attention_rows(rows, stream());
+  }
   end("attention_rows");
 }
 

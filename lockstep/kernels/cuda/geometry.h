@@ -52,6 +52,11 @@ constexpr bool attention_fits_tiles(int64_t width, int heads, int group, int fir
 constexpr bool pages_fit_boxes(int page_size) {
   return page_size % 8 == 0 && page_size <= 128 && 128 % page_size == 0;
 }
+// Rows of q, k and v of prompts: so many that each is read once by whole blocks, their heads turned whole.
+inline constexpr int64_t kPromptRows = 512;
+constexpr bool fits_prompt_rows(int64_t rows, int head_dim, int dim) {
+  return rows >= kPromptRows && head_dim == 128 && dim == 128;
+}
 // Shared memory of one block. What every kernel may have unasked is 48 KB: asking for more would be a setting
 // of the kernel that ranks on other threads share.
 constexpr int64_t attention_shared_bytes(int64_t key) {
@@ -65,6 +70,9 @@ inline constexpr int kFewEntries = 2048, kFewExperts = 1024;
 constexpr bool places_entry_by_entry(int64_t entries, int64_t experts) {
   return entries <= kFewEntries && experts > 0 && experts < kFewExperts;
 }
+
+// From so many rows on, a block pulls a whole one.
+inline constexpr int64_t kManyPulled = 512;
 
 // Products of few rows, whose weights are streamed: tiles of 16 rows of weights, whose depth is shared out
 // among warps in chunks; a warp keeps its part of x.

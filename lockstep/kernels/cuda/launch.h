@@ -71,6 +71,8 @@ void store_rows(const Mat& x, const RowMoves& moves, const Mat& cache, cudaStrea
 void load_rows(const Mat& cache, const RowMoves& moves, const Mat& out, cudaStream_t stream);
 // out [rows, cols] bf16 contiguous = x rounded; with `rest`, that many bf16 more hold what rounding took off.
 void to_bf16(const Mat& x, void* out, void* rest, cudaStream_t stream);
+// out f32 = x [rows, cols] bf16 contiguous.
+void from_bf16(const void* x, const Mat& out, cudaStream_t stream);
 
 struct Rope {
   Mat x;
@@ -122,14 +124,20 @@ struct Place {
   int32_t* start = nullptr;   // out [num_local + 1]
   RowMove* moves = nullptr;   // out [capacity]: which row each slot holds; dst -1 behind the last in use
   int64_t capacity = 0;
-  Sources rows;             // what the slots are filled with
-  Mat out;                  // [capacity, hidden]
-  void* rounded = nullptr;  // [capacity, hidden] bf16 contiguous: the same once more
+  Sources rows;                // what the slots are filled with
+  Mat out;                     // [capacity, hidden]
+  void* rounded = nullptr;     // [capacity, hidden] bf16 contiguous: the same once more
+  bool rounded_alone = false;  // out may stay as it is; only with more than kFewEntries entries
 };
 void place_slots(const Place& args, cudaStream_t stream);
 
+// Of many rows: into their slots, once these are known. False, and nothing done: they are not in whole
+// pieces.
+bool spread_rows(const Place& args, cudaStream_t stream);
+
 struct Pull {
-  const float* y[kMaxSources] = {};
+  const void* y[kMaxSources] = {};  // f32 or, of pull_rows(), bf16
+  Num y_num = Num::kF32;
   int64_t y_stride[kMaxSources] = {};
   const int32_t* slot_of[kMaxSources] = {};
   int num_sources = 0, top_k = 0;
@@ -138,6 +146,8 @@ struct Pull {
   Mat plus, onto;  // no data: none; out += plus, then onto += out
 };
 void pull_weighted(const Pull& args, cudaStream_t stream);
+// The same for many rows. False, and nothing done: they are not in whole pieces.
+bool pull_rows(const Pull& args, cudaStream_t stream);
 
 // out = x · wᵀ (or x · w), float32 sums, any dtype and alignment: what the library does not take.
 void plain_linear(const Mat& x, const Mat& w, const Mat& out, cudaStream_t stream);
@@ -184,12 +194,14 @@ struct Experts {
   void* inner = nullptr;  // scratch [slots, inter], of the dtype of x
   float* y = nullptr;     // [slots, hidden]
   int64_t y_stride = 0;
+  void* rounded_y = nullptr;  // of experts_many_rows(): where y goes in bf16 instead, rows y_stride apart
+  int* taken = nullptr;       // scratch of experts_many_rows() [2]
 };
 // bf16, widths of whole 16-byte pieces, gate and up with one stride: for few rows an expert, and for many
 void streamed_experts(const Experts& args, cudaStream_t stream);
-// Maps of x [slots, hidden], of inner [slots, inter] and, on the device, of every expert's matrices, all in
-// boxes of kMapRows rows by kMapCols columns.
-inline constexpr int kMapRows = 128, kMapCols = 64;
+// Maps of x [slots, hidden] and of inner [slots, inter] in boxes of kExpertMapRows rows, and, on the device,
+// of every expert's matrices in boxes of kMapRows rows, all by kMapCols columns.
+inline constexpr int kMapRows = 96, kMapCols = 64, kExpertMapRows = 64;
 struct ExpertMaps {
   TensorMap x, inner;
   const TensorMap *gate = nullptr, *up = nullptr, *down = nullptr;  // [num_experts]

@@ -19,9 +19,14 @@ struct AttentionRows {
   int64_t table_stride = 0;
   RowMoves moves;  // of rows of k and v into the caches
   Mat keys, values;
+  // Of prompt_rows(): [rows, heads * head_dim] bf16, all queries; in q itself those from this row on.
+  void* rounded_q = nullptr;
+  int64_t q_whole_from = 0;
 };
 constexpr int kWidestHead = 256;
 void attention_rows(const AttentionRows& args, cudaStream_t stream);
+// The same for what fits_prompt_rows().
+void prompt_rows(const AttentionRows& args, cudaStream_t stream);
 
 // One row of queries: it sees tokens first … tokens - 1 of a sequence.
 struct AttentionRow {
@@ -61,10 +66,13 @@ struct Attention {
 void attention(const Attention& args, cudaStream_t stream);
 // On tensor cores: a bf16 cache, keys and values of 64 or 128, whole groups of at most 16 heads, no window.
 void attention_tiles(const Attention& args, cudaStream_t stream);
-// Chunks on Hopper's matrix instructions: heads of 128, pages that pages_fit_boxes(). The maps are of the
-// caches in boxes of a page by kMapCols columns.
-void attention_chunks(const Attention& args, const TensorMap& keys, const TensorMap& values,
-                      cudaStream_t stream);
+// Chunks on Hopper's matrix instructions: heads of 128, pages that pages_fit_boxes(), a scale above 0. Maps
+// of the caches in boxes of a page by kMapCols columns, and of queries [rows, heads, 128] bf16 in boxes of
+// rows_of_tile(group) rows by `group` heads by kMapCols columns. `out` may be null where `rounded` is not.
+struct ChunkMaps {
+  TensorMap queries, keys, values;
+};
+void attention_chunks(const Attention& args, const ChunkMaps& maps, cudaStream_t stream);
 // The parts of split rows; rows or tiles of one row each.
 void merge_splits(const Attention& args, cudaStream_t stream);
 
@@ -85,6 +93,9 @@ struct Heads {  // [rows, heads, width]
   int64_t rows = 0, row_stride = 0, head_stride = 0;
   int heads = 0, width = 0;
 };
+// out [rows, heads * width] bf16 contiguous = x rounded.
+void heads_to_bf16(const Heads& x, void* out, cudaStream_t stream);
+void heads_from_bf16(const void* x, const Heads& out, cudaStream_t stream);
 void l2_norm(const Heads& x, float eps, float scale, cudaStream_t stream);
 
 struct DeltaGates {

@@ -241,18 +241,32 @@ __global__ void count_kernel(Place args, int64_t entries) {
     args.counts[static_cast<int64_t>(blockIdx.x) * args.num_local + e] = counts[e];
 }
 
-// Of each expert the entries before each block; then `total` of it.
-__global__ void sum_counts_kernel(int32_t* counts, int32_t* totals, int num_local, int num_blocks) {
-  const int e = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (e >= num_local) return;
+// A block an expert: its entries before each block of entries; then all of them.
+__global__ void __launch_bounds__(kThreads) sum_counts_kernel(int32_t* counts, int32_t* totals, int num_local, int num_blocks) {
+  __shared__ int32_t of_warp[kThreads / kWarp];
+  const int e = static_cast<int>(blockIdx.x), lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   int before = 0;
-#pragma unroll 16
-  for (int block = 0; block < num_blocks; ++block) {
-    const int own = counts[static_cast<int64_t>(block) * num_local + e];
-    counts[static_cast<int64_t>(block) * num_local + e] = before;
-    before += own;
+  for (int base = 0; base < num_blocks; base += kThreads) {
+    const int block = base + static_cast<int>(threadIdx.x);
+    int32_t* count = counts + static_cast<int64_t>(block) * num_local + e;
+    const int own = block < num_blocks ? *count : 0;
+    int sum = own;
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += other;
+    }
+    __syncthreads();
+    if (lane == kWarp - 1) of_warp[warp] = sum;
+    __syncthreads();
+    int all = 0, of_warps_before = 0;
+    for (int other = 0; other < kThreads / kWarp; ++other) {
+      if (other == warp) of_warps_before = all;
+      all += of_warp[other];
+    }
+    if (block < num_blocks) *count = before + of_warps_before + sum - own;
+    before += all;
   }
-  totals[e] = before;
+  if (threadIdx.x == 0) totals[e] = before;
 }
 
 // One warp: where the slots of every expert begin.
@@ -314,7 +328,7 @@ __global__ void pull_kernel(Pull args) {
     for (int at = threadIdx.x; at < count; at += blockDim.x) {
       const int k = (first + at) / args.num_sources, source = (first + at) % args.num_sources;
       const int slot = args.slot_of[source][row * args.top_k + k];
-      from[at] = slot < 0 ? nullptr : args.y[source] + slot * args.y_stride[source];
+      from[at] = slot < 0 ? nullptr : static_cast<const float*>(args.y[source]) + slot * args.y_stride[source];
       weights[at] = args.weight[row * args.top_k + k];
     }
     __syncthreads();
@@ -398,26 +412,6 @@ __global__ void fill_slots_kernel(Place args) {
   }
 }
 
-// The same by pieces of four values.
-__global__ void fill_slots_by_pieces(Place args) {
-  const RowMove move = args.moves[blockIdx.x];
-  if (move.dst < 0) return;
-  const auto* from = reinterpret_cast<const float4*>(args.rows.data[move.source] + move.src * args.rows.stride[move.source]);
-  auto* to = reinterpret_cast<float4*>(static_cast<float*>(args.out.data) + move.dst * args.out.stride);
-  auto* rounded = reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(args.rounded) + move.dst * args.out.cols);
-  for (int64_t at = threadIdx.x; at < args.out.cols / 4; at += blockDim.x) {
-    const float4 x = from[at];
-    to[at] = x;
-    if (args.rounded == nullptr) continue;
-    const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y), high = __floats2bfloat162_rn(x.z, x.w);
-    rounded[at] = {*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high)};
-  }
-}
-
-bool whole_pieces(const void* data, int64_t stride) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
-}
-
 }  // namespace
 
 void route(const Route& args, cudaStream_t stream) {
@@ -451,15 +445,12 @@ void place_slots(const Place& args, cudaStream_t stream) {
   const size_t shared = static_cast<size_t>(args.num_local) * sizeof(int32_t);
   int32_t* totals = args.counts + static_cast<int64_t>(blocks) * args.num_local;
   if (blocks > 0) count_kernel<<<blocks, kThreads, shared, stream>>>(args, total);
-  sum_counts_kernel<<<static_cast<unsigned>(ceil_div(args.num_local, kWarp)), kWarp, 0, stream>>>(
+  sum_counts_kernel<<<static_cast<unsigned>(args.num_local), kThreads, 0, stream>>>(
       args.counts, totals, args.num_local, static_cast<int>(blocks));
   start_kernel<<<1, kWarp, 0, stream>>>(totals, args.start, args.num_local);
   if (blocks > 0) place_kernel<<<blocks, kThreads, shared, stream>>>(args, total);
-  if (args.capacity == 0 || args.out.cols == 0) return;
-  bool whole = whole_pieces(args.out.data, args.out.stride) && args.out.cols % 4 == 0;
-  for (int s = 0; s < args.num_sources; ++s)
-    whole = whole && whole_pieces(args.rows.data[s], args.rows.stride[s]);
-  (whole ? fill_slots_by_pieces : fill_slots_kernel)<<<static_cast<unsigned>(args.capacity), kThreads, 0, stream>>>(args);
+  if (args.capacity == 0 || args.out.cols == 0 || spread_rows(args, stream)) return;
+  fill_slots_kernel<<<static_cast<unsigned>(args.capacity), kThreads, 0, stream>>>(args);
 }
 
 void pull_weighted(const Pull& args, cudaStream_t stream) {

@@ -437,6 +437,12 @@ void to_bf16(const Mat& x, void* out, void* rest, cudaStream_t stream) {
       f32(x), x.stride, static_cast<__nv_bfloat16*>(out), static_cast<__nv_bfloat16*>(rest), x.cols);
 }
 
+void from_bf16(const void* x, const Mat& out, cudaStream_t stream) {
+  if (nothing(out)) return;
+  convert_rows_kernel<<<blocks(out.rows), threads_for(out.cols), 0, stream>>>(
+      static_cast<const __nv_bfloat16*>(x), out.cols, RowMoves{.count = out.rows}, f32(out), out.stride, out.cols);
+}
+
 void rope(const Rope& args, cudaStream_t stream) {
   const int64_t pairs = static_cast<int64_t>(args.num_heads) * (args.dim / 2);
   if (args.x.rows == 0 || pairs == 0) return;

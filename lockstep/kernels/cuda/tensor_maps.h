@@ -18,6 +18,15 @@ struct MappedMatrix {
 
 TensorMap make_tensor_map(const MappedMatrix& matrix);
 
+// [rows, heads, width] bf16 contiguous at a 16-byte address; a box is box_rows by box_heads by kMapCols
+// columns.
+struct MappedHeads {
+  const void* data = nullptr;
+  int64_t rows = 0, heads = 0, width = 0;
+  int box_rows = 0, box_heads = 0;
+};
+TensorMap make_tensor_map(const MappedHeads& heads);
+
 class TensorMaps {
  public:
   const TensorMap& of(const MappedMatrix& matrix);

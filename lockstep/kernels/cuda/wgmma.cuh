@@ -42,6 +42,15 @@ __device__ inline void copy_box(void* to, const TensorMap* map, int column, int 
       : "memory");
 }
 
+// The same of heads of rows: one behind the other, row after row.
+__device__ inline void copy_heads(void* to, const TensorMap* map, int column, int head, int row, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+          shared_address(to)),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(column), "r"(head), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+
 // Where a tile lies. Depth along its rows: groups of eight rows follow each other.
 __device__ inline uint64_t along_rows(const void* tile) {
   return uint64_t{(shared_address(tile) & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
@@ -72,6 +81,9 @@ __device__ inline void now_there(float (&d)[kCount]) {
 __device__ inline void show_shared_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Of the group of four warps alone; `name` from 1 on.
 __device__ inline void meet_group(int name) { asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory"); }
+// Two groups that take turns, each with a barrier of its own: wait for it, and give the other its.
+__device__ inline void wait_turn(int name) { asm volatile("bar.sync %0, 256;" ::"r"(name) : "memory"); }
+__device__ inline void give_turn(int name) { asm volatile("bar.arrive %0, 256;" ::"r"(name) : "memory"); }
 
 template <int kRegisters>
 __device__ inline void take_registers() {
@@ -84,19 +96,17 @@ __device__ inline void give_registers() {
 
 // The numbers of a thread: d[8 n' + i] is row 16 · warp + lane / 4 + 8 · (i / 2 % 2) and column
 // 8 · (i / 4 + 2 n') + lane % 4 · 2 + i % 2.
-// d [64, 256] = a · bᵀ, or, where `onto` is not 0, d += a · bᵀ; both along rows.
-__device__ inline void product_256(float (&d)[128], uint64_t a, uint64_t b, int onto) {
+// d [64, 192] = a · bᵀ, or, where `onto` is not 0, d += a · bᵀ; both along rows.
+__device__ inline void product_192(float (&d)[96], uint64_t a, uint64_t b, int onto) {
   asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "{.reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, %128, %129, p, 1, 1, 0, 0;}"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, %96, %97, p, 1, 1, 0, 0;}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
@@ -108,11 +118,7 @@ __device__ inline void product_256(float (&d)[128], uint64_t a, uint64_t b, int 
         "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
         "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
         "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]),
-        "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-        "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
-        "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
-        "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
       : "l"(a), "l"(b), "r"(onto));
 }
 

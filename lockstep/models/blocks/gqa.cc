@@ -26,6 +26,17 @@ kernels::LinearArgs projection(const TensorView& x, const WeightView& w, const T
   return {.x = x, .w = w, .out = context.workspace.take({x.rows(), w.rows()}), .bias = bias};
 }
 
+// Attention with a window or sinks takes its queries whole.
+kernels::Readers readers_of_q(const GqaConfig& config, const GqaWeights& weights, const TensorView& keys) {
+  const bool rounds = keys.dtype == DType::kBF16 && config.window == 0 && weights.sinks.empty();
+  return rounds ? kernels::Readers::kNextRounds : kernels::Readers::kAny;
+}
+
+kernels::Readers readers_of_out(const GqaConfig& config, const GqaWeights& weights) {
+  const bool rounds = config.output_gate != GqaConfig::OutputGate::kSigmoid && weights.o.is_bf16();
+  return rounds ? kernels::Readers::kNextRounds : kernels::Readers::kAny;
+}
+
 }  // namespace
 
 GqaConfig read_gqa(ConfigReader& reader, int hidden, float norm_eps, const GqaDefaults& defaults) {
@@ -127,7 +138,8 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
                                   .sequences = sequences,
                                   .page_size = batch.page_size,
                                   .keys = keys,
-                                  .values = values});
+                                  .values = values,
+                                  .q_readers = readers_of_q(config, weights, keys)});
   const int64_t num_heads = q.cols() / config.query_width();
   const TensorView mixed = context.workspace.take({q.rows(), num_heads * config.head_dim});
   const auto asked = sequences_within(sequences, given);
@@ -141,7 +153,8 @@ TensorView run_gqa(const GqaConfig& config, const GqaWeights& weights, const Rop
                        .scale = config.scale,
                        .window = config.window,
                        .sinks = weights.sinks,
-                       .out = by_head(mixed, config.head_dim, config.head_dim)});
+                       .out = by_head(mixed, config.head_dim, config.head_dim),
+                       .out_readers = readers_of_out(config, weights)});
   if (config.output_gate == GqaConfig::OutputGate::kSigmoid)
     context.kernels.sigmoid_mul(
         {.x = each_head(mixed, 0, config.head_dim, config.head_dim),

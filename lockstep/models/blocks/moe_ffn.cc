@@ -34,8 +34,7 @@ TensorView run_experts(const MoeConfig& config, const MoeWeights& weights,
                        const collectives::ExpertRows& rows, const ForwardContext& context) {
   const int64_t slots = rows.x.rows();
   const int64_t width = weights.gate.empty() ? 0 : weights.gate.front().rows();
-  const TensorView y = context.workspace.take({slots, rows.x.cols()});
-  context.kernels.grouped_ffn({.x = rows.x,
+  kernels::GroupedFfnArgs args{.x = rows.x,
                                .expert_start = rows.expert_start,
                                .gate = weights.gate,
                                .up = weights.up,
@@ -44,9 +43,15 @@ TensorView run_experts(const MoeConfig& config, const MoeWeights& weights,
                                .up_bias = weights.up_bias,
                                .down_bias = weights.down_bias,
                                .gating = config.gating,
-                               .scratch = context.workspace.take({slots, 2 * width}),
-                               .y = y});
-  return y;
+                               .scratch = context.workspace.take({slots, 2 * width})};
+  args.y = context.workspace.take(context.kernels.type_of_expert_outputs(args), {slots, rows.x.cols()});
+  context.kernels.grouped_ffn(args);
+  return args.y;
+}
+
+kernels::Readers readers_of(const MoeWeights& weights) {
+  const bool rounds = !weights.gate.empty() && weights.gate.front().is_bf16();
+  return rounds ? kernels::Readers::kNextRounds : kernels::Readers::kAny;
 }
 
 // A share of the sum over the shards of its width.
@@ -216,8 +221,8 @@ MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeCo
 TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const collectives::Rows& x,
                    const ForwardContext& context) {
   const collectives::Routing routing = route(config, weights, x, context);
-  const collectives::ExpertRows rows =
-      context.boundary.dispatch(x, routing, weights.first_expert, static_cast<int64_t>(weights.gate.size()));
+  const collectives::ExpertRows rows = context.boundary.dispatch(
+      x, routing, weights.first_expert, static_cast<int64_t>(weights.gate.size()), readers_of(weights));
   const TensorView y = run_experts(config, weights, rows, context);
   const TensorView shared = config.shared_width > 0 ? run_shared(weights, x, context) : TensorView();
   return context.boundary.combine(y, routing, shared);
