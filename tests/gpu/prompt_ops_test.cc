@@ -202,7 +202,8 @@ TEST_F(PromptOps, RowsToExpertsAndBack) {
     DType dtype = DType::kBF16;
   };
   for (const Case& one :
-       {Case{600, 64, 32, 8, 0, 8, 4}, Case{530, 192, 200, 6, 2, 3, 3}, Case{1100, 136, 96, 4, 0, 4, 2},
+       {Case{600, 640, 32, 8, 0, 8, 4}, Case{620, 1032, 200, 6, 2, 3, 3}, Case{1500, 776, 96, 40, 0, 40, 1},
+        Case{610, 64, 32, 8, 0, 8, 4}, Case{530, 192, 200, 6, 2, 3, 3}, Case{1100, 136, 96, 4, 0, 4, 2},
         Case{520, 200, 104, 16, 0, 16, 8}, Case{520, 20, 12, 4, 0, 4, 2},
         Case{520, 64, 32, 4, 0, 4, 2, DType::kF32}, Case{700, 256, 64, 64, 0, 64, 2}}) {
     SCOPED_TRACE(fmt::format("{} rows of {}, {} of {} experts {} wide, {}", one.rows, one.hidden, one.local,
@@ -232,9 +233,16 @@ TEST_F(PromptOps, RowsToExpertsAndBack) {
     TensorView slot_view = view_of(slot_of.data(), {one.rows, one.top_k});
     TensorView start_view = view_of(start.data(), {static_cast<int64_t>(start.size())});
     TensorView weight_view = weight.view(), plus_view = plus.view(), onto_view = expected_onto.view();
+    const bool norms_first = one.rows % 20 == 0;  // then rows may be read where the norm left them
+    Weight norm(Matrix::drawn(5, 1, one.hidden), DType::kBF16);
+    TensorView norm_view = view_of(norm.view().data, DType::kBF16, {one.hidden});
     const auto layer = [&](Kernels& kernels) {
+      Buffer normed(kernels.memory());
+      const TensorView from = norms_first ? normed.view({one.rows, one.hidden}) : x_view;
+      RmsNormArgs norm_args{.x = x_view, .weight = norm_view, .out = from};
+      if (norms_first) kernels.rms_norm(norm_args);
       Buffer rows(kernels.memory()), scratch(kernels.memory()), y(kernels.memory()), sum(kernels.memory());
-      const PlaceSlotsArgs::Source source{.x = x_view, .expert_idx = idx_view, .slot_of = slot_view};
+      const PlaceSlotsArgs::Source source{.x = from, .expert_idx = idx_view, .slot_of = slot_view};
       const TensorView placed = rows.view({slots, one.hidden});
       kernels.place_slots({.sources = {&source, 1},
                            .first_expert = one.first,
@@ -260,8 +268,8 @@ TEST_F(PromptOps, RowsToExpertsAndBack) {
     layer(reference());
     const std::vector<int32_t> expected_slots = slot_of, expected_start = start;
     onto_view = onto.view();
-    std::vector<TensorView*> all = {&x_view,      &idx_view,  &slot_view, &start_view,
-                                    &weight_view, &plus_view, &onto_view};
+    std::vector<TensorView*> all = {&norm_view,  &x_view,      &idx_view,  &slot_view,
+                                    &start_view, &weight_view, &plus_view, &onto_view};
     for (auto* views : {&gates, &ups, &downs})
       for (WeightView& view : *views) all.push_back(&view.plain);
     HostViews(gpu()).run(all, layer);
