@@ -24,10 +24,11 @@ constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 
 // What goes into the output together: a tensor as it is, or a weight in the tensors that it becomes.
 struct Unit {
-  enum class Kind : uint8_t { kCopy, kEncode, kWiden } kind = Kind::kCopy;
+  enum class Kind : uint8_t { kCopy, kEncode, kWiden, kEncodeTogether } kind = Kind::kCopy;
   std::string name;    // in the source
   std::string module;  // in the output; of kCopy: the tensor's name
-  int64_t count = 0;   // the source holds so many matrices in one tensor; 0: the one
+  int64_t count =
+      0;  // the source holds so many matrices in one tensor; 0: the one. kEncodeTogether: inputs first
   int64_t matrix = 0;  // which of them
   int64_t source_rows = 0;
   int64_t first_row = 0, rows = 0, cols = 0;
@@ -70,6 +71,34 @@ void add_experts(const models::WeightUse& use, std::vector<Unit>& units) {
   }
 }
 
+// gpt-oss: all experts' matrices of a kind are in one tensor, [experts, inputs, outputs].
+bool holds_all_experts(const std::string& name) {
+  return name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.down_proj");
+}
+
+// [outputs, inputs] of one of them.
+std::vector<float> matrix_of(const TensorView& experts, int64_t expert) {
+  const int64_t inputs = experts.shape[1], outputs = experts.shape[2];
+  TensorView flat = experts;
+  flat.num_dims = 2;
+  flat.shape = {experts.shape[0] * inputs, outputs};
+  flat.stride = {outputs, 1};
+  const WeightView rows = flat.row_range(expert * inputs, inputs);
+  std::vector<float> row(static_cast<size_t>(outputs)), matrix(static_cast<size_t>(inputs * outputs));
+  for (int64_t input = 0; input < inputs; ++input) {
+    decode_row(rows, input, 0, outputs, row.data());
+    for (int64_t output = 0; output < outputs; ++output)
+      matrix[static_cast<size_t>(output * inputs + input)] = row[static_cast<size_t>(output)];
+  }
+  return matrix;
+}
+
+Status check_finite(const std::string& name, const std::vector<float>& numbers) {
+  if (std::all_of(numbers.begin(), numbers.end(), [](float number) { return std::isfinite(number); }))
+    return Done{};
+  return invalid_argument(name, "{} holds numbers that are not finite", name);
+}
+
 // What is known of the source before anything is written.
 class Source {
  public:
@@ -87,6 +116,7 @@ class Source {
 
   const Json& config() const { return config_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
+  bool has_experts_together() const { return has_experts_together_; }
   bool is_quantized() const { return quantization_.method != models::QuantConfig::Method::kNone; }
 
   std::vector<Unit> weights() const {
@@ -128,8 +158,7 @@ class Source {
     std::vector<float> numbers(static_cast<size_t>(unit.rows * unit.cols));
     for (int64_t row = 0; row < unit.rows; ++row)
       decode_row(view, unit.first_row + row, 0, unit.cols, numbers.data() + row * unit.cols);
-    if (!std::all_of(numbers.begin(), numbers.end(), [](float number) { return std::isfinite(number); }))
-      return invalid_argument(unit.name, "{} holds numbers that are not finite", unit.name);
+    if (const Status status = check_finite(unit.name, numbers); !status) return status.error();
     return numbers;
   }
 
@@ -138,8 +167,7 @@ class Source {
       : config_(std::move(config)), checkpoint_(std::move(checkpoint)) {}
 
   Status inspect(const models::ModelDescription& description) {
-    if (description.family() == "gpt_oss")
-      return invalid_argument("model_type", "gpt_oss is published in MXFP4 and is not quantized here");
+    has_experts_together_ = description.family() == "gpt_oss";
     models::ConfigReader reader(config_);
     quantization_ = models::read_quantization(reader);
     if (const Status status = reader.status(); !status) return status;
@@ -154,6 +182,7 @@ class Source {
   Checkpoint checkpoint_;
   models::QuantConfig quantization_;
   std::vector<models::WeightUse> uses_;
+  bool has_experts_together_ = false;
 };
 
 WeightEncoding encoding_of(const QuantizeOptions& options, const std::vector<Unit>& weights) {
@@ -212,7 +241,42 @@ Contents contents_of(const QuantizeOptions& options, const Source& source) {
   return contents;
 }
 
+// gpt-oss has one published layout: experts in MXFP4, everything else as it is.
+Result<Contents> contents_with_experts_together(const QuantizeOptions& options, const Source& source) {
+  if (options.format != QuantFormat::kMxfp4)
+    return invalid_argument("--format", "gpt_oss is published in MXFP4 alone: use --format mxfp4");
+  if (source.is_quantized())
+    return invalid_argument("--model", "this gpt_oss is in MXFP4 already: there is nothing to quantize");
+  Contents contents;
+  contents.encoding = {.format = options.format};
+  for (const std::string& name : source.checkpoint().names()) {
+    const TensorView view = source.checkpoint().find(name).value();
+    if (!holds_all_experts(name) || view.num_dims != 3) {
+      contents.units.push_back({.kind = Unit::Kind::kCopy, .name = name, .module = name});
+      ++contents.report.num_copied;
+      continue;
+    }
+    if (view.dtype != DType::kBF16 && view.dtype != DType::kF32)
+      return invalid_argument(name, "{} is {}; experts are quantized from bf16 or f32", name,
+                              name_of(view.dtype));
+    if (!contents.encoding.fits(view.shape[1]))
+      return invalid_argument(name, "{} has {} inputs, not a multiple of MXFP4's 32", name, view.shape[1]);
+    contents.units.push_back({.kind = Unit::Kind::kEncodeTogether,
+                              .name = name,
+                              .module = name,
+                              .count = view.shape[0],
+                              .rows = view.shape[2],
+                              .cols = view.shape[1]});
+  }
+  contents.ignored = {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+                      "lm_head"};
+  return contents;
+}
+
 std::vector<NewTensor> tensors_of(const Unit& unit, const Contents& contents, const Checkpoint& checkpoint) {
+  if (unit.kind == Unit::Kind::kEncodeTogether)
+    return {{unit.module + "_blocks", DType::kU8, {unit.count, unit.rows, unit.cols / 32, 16}},
+            {unit.module + "_scales", DType::kU8, {unit.count, unit.rows, unit.cols / 32}}};
   if (unit.kind == Unit::Kind::kWiden)
     return {{unit.module + ".weight", DType::kBF16, {unit.rows, unit.cols}}};
   std::vector<NewTensor> tensors;
@@ -352,7 +416,27 @@ class Writing {
     return writer.write(bytes);
   }
 
+  // Codes go out expert after expert; only factors wait for their tensor.
+  Status write_together(const Unit& unit, SafetensorsWriter& writer) {
+    const TensorView experts = source_.checkpoint().find(unit.name).value();
+    std::vector<std::byte> factors;
+    for (int64_t expert = 0; expert < unit.count; ++expert) {
+      const std::vector<float> numbers = matrix_of(experts, expert);
+      if (const Status status = check_finite(unit.name, numbers); !status) return status;
+      const auto tensors = encode_weight(contents_.encoding, numbers.data(), unit.rows, unit.cols);
+      LOCKSTEP_CHECK_EQ(tensors.size(), size_t{2});
+      Unit one = unit;
+      one.module = fmt::format("{}[{}]", unit.module, expert);
+      contents_.report.weights.push_back(
+          measure(one, numbers, view_of(contents_.encoding, tensors, unit.rows, unit.cols)));
+      if (const Status status = write(writer, tensors[0].bytes); !status) return status;
+      factors.insert(factors.end(), tensors[1].bytes.begin(), tensors[1].bytes.end());
+    }
+    return write(writer, factors);
+  }
+
   Status write_unit(const Unit& unit, SafetensorsWriter& writer) {
+    if (unit.kind == Unit::Kind::kEncodeTogether) return write_together(unit, writer);
     if (unit.kind == Unit::Kind::kCopy) {
       const TensorView view = source_.checkpoint().find(unit.name).value();
       const size_t bytes = static_cast<size_t>(view.num_elements()) * size_of(view.dtype);
@@ -409,9 +493,13 @@ Result<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, const
   if (!draft) return draft.error();
   auto source = Source::open(options.model_directory);
   if (!source) return source.error();
-  Contents contents = contents_of(options, *source);
-  const bool fits_any = std::any_of(contents.units.begin(), contents.units.end(),
-                                    [](const Unit& unit) { return unit.kind == Unit::Kind::kEncode; });
+  auto planned = source->has_experts_together() ? contents_with_experts_together(options, *source)
+                                                : Result<Contents>(contents_of(options, *source));
+  if (!planned) return planned.error();
+  Contents contents = *std::move(planned);
+  const bool fits_any = std::any_of(contents.units.begin(), contents.units.end(), [](const Unit& unit) {
+    return unit.kind == Unit::Kind::kEncode || unit.kind == Unit::Kind::kEncodeTogether;
+  });
   if (!fits_any)
     return invalid_argument("--format", "none of the {} weights has a place in this format",
                             contents.units.size());
@@ -421,7 +509,9 @@ Result<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, const
 
   Json config = source->config();
   config.erase("compression_config");
-  config["quantization_config"] = quantization_config(contents.encoding, contents.ignored);
+  config["quantization_config"] = source->has_experts_together()
+                                      ? together_config(contents.ignored)
+                                      : quantization_config(contents.encoding, contents.ignored);
   if (!contents.report.left_out.empty() && config.contains("num_nextn_predict_layers"))
     config["num_nextn_predict_layers"] = 0;
   if (const Status status = write_text(draft->path() / "config.json", config.dump(2) + "\n"); !status)

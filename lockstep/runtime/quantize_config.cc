@@ -64,4 +64,8 @@ Json quantization_config(const WeightEncoding& encoding, const std::vector<std::
           {"kv_cache_scheme", nullptr}};
 }
 
+Json together_config(const std::vector<std::string>& ignored) {
+  return {{"quant_method", "mxfp4"}, {"modules_to_not_convert", ignored}};
+}
+
 }  // namespace lockstep::runtime

@@ -75,7 +75,8 @@ TEST(Pattern, ManyMatchersOfOnePatternWorkAtOnce) {
 // every time.
 TEST(Pattern, GivesUpOnCatastrophicPatterns) {
   const std::string letters(100'000, 'a');
-  const std::string spaces = std::string(100'000, ' ') + "x";
+  std::string spaces(100'000, ' ');
+  spaces += 'x';
   const std::pair<const char*, const std::string*> cases[] = {{R"((?:a|a)*b)", &letters},
                                                               {R"((?:a|aa)+$x)", &letters},
                                                               {R"((a*)*b)", &letters},

@@ -94,6 +94,26 @@ TEST(Normalize, GivesTheFourForms) {
   EXPECT_EQ(normalize("", NormalForm::kNfc), "");
 }
 
+// Behind U+0F0B, which joins nothing and is in no shortcut's table, every text takes the long way.
+TEST(Normalize, TakesTheShortWayOnlyWhereTheLongOneChangesNothing) {
+  const std::string mark = "\u0F0B";
+  const auto by_the_long_way = [&](const std::string& text) {
+    std::string out = normalize(text + mark, NormalForm::kNfc);
+    EXPECT_TRUE(out.ends_with(mark));
+    return out.substr(0, out.size() - mark.size());
+  };
+  for (char32_t value = 0x80; value < 0x20000; ++value) {
+    if (value == 0xD800) value = 0xE000;
+    std::string text;
+    append_code_point(value, text);
+    ASSERT_EQ(normalize(text, NormalForm::kNfc), by_the_long_way(text)) << static_cast<unsigned>(value);
+    const std::string parts = normalize(text, NormalForm::kNfd);
+    ASSERT_EQ(normalize(parts, NormalForm::kNfc), by_the_long_way(parts)) << static_cast<unsigned>(value);
+    const std::string among = "é" + text + "漢";  // what is ordered or joined would move here
+    ASSERT_EQ(normalize(among, NormalForm::kNfc), by_the_long_way(among)) << static_cast<unsigned>(value);
+  }
+}
+
 // Marks in the wrong order are the case in which a library that swaps neighbours takes minutes.
 TEST(Normalize, OrdersALongRunOfMarksQuickly) {
   std::string marks;

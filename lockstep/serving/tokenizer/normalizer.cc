@@ -44,11 +44,37 @@ constexpr CharacterRange kUnknown[] = {
     {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE},
     {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
-bool is_unknown(utf8proc_int32_t character) {
-  const auto* range =
-      std::lower_bound(std::begin(kUnknown), std::end(kUnknown), character,
-                       [](const CharacterRange& r, utf8proc_int32_t c) { return r.last < c; });
-  return range != std::end(kUnknown) && range->first <= character;
+// Characters of everyday text that NFC leaves as they are, whatever stands around them: NFC_Quick_Check is
+// Yes and the combining class 0 (Unicode 15, DerivedNormalizationProps and UnicodeData).
+constexpr CharacterRange kAtRestInNfc[] = {
+    {0x00A0, 0x02FF},                                       // Latin
+    {0x0386, 0x0386}, {0x0388, 0x03FF},                     // Greek
+    {0x0400, 0x0482}, {0x048A, 0x052F},                     // Cyrillic
+    {0x05D0, 0x05EA},                                       // Hebrew letters
+    {0x061B, 0x064A}, {0x0660, 0x066F},  {0x0671, 0x06D3},  // Arabic
+    {0x0904, 0x0939}, {0x0993, 0x09A8},                     // Devanagari, Bengali letters
+    {0x0E01, 0x0E37}, {0x0E3F, 0x0E47},                     // Thai
+    {0x1E00, 0x1EFF}, {0x2010, 0x2027},  {0x20A0, 0x20C0},  // Latin, punctuation, currencies
+    {0x2190, 0x21FF}, {0x2500, 0x27BF},                     // arrows, boxes, symbols
+    {0x3001, 0x3029}, {0x3041, 0x3096},  {0x309D, 0x30FF},  // Kana and its punctuation
+    {0x4E00, 0x9FFF}, {0xAC00, 0xD7A3},                     // Han, Hangul syllables
+    {0xFF01, 0xFFEE}, {0x1F300, 0x1FAFF}};                  // wide forms, pictures
+
+bool is_in(std::span<const CharacterRange> ranges, utf8proc_int32_t character) {
+  const auto range = std::lower_bound(ranges.begin(), ranges.end(), character,
+                                      [](const CharacterRange& r, utf8proc_int32_t c) { return r.last < c; });
+  return range != ranges.end() && range->first <= character;
+}
+
+bool is_unknown(utf8proc_int32_t character) { return is_in(kUnknown, character); }
+
+bool is_at_rest_in_nfc(std::string_view valid_text) {
+  for (size_t i = 0; i < valid_text.size();) {
+    const CodePoint character = code_point_at(valid_text, i);
+    if (!is_in(kAtRestInNfc, static_cast<utf8proc_int32_t>(character.value))) return false;
+    i += static_cast<size_t>(character.num_bytes);
+  }
+  return true;
 }
 
 void decompose(std::string_view valid_text, utf8proc_option_t options, std::vector<utf8proc_int32_t>& out) {
@@ -162,7 +188,11 @@ std::string normalize(std::string_view valid_text, NormalForm form) {
     out.append(valid_text.substr(i, begin - i));
     const auto end =
         static_cast<size_t>(std::find_if(at(other), valid_text.end(), is_ascii) - valid_text.begin());
-    normalize_whole(valid_text.substr(begin, end - begin), form, out);
+    if (form == NormalForm::kNfc && is_at_rest_in_nfc(valid_text.substr(other, end - other))) {
+      out.append(valid_text.substr(begin, end - begin));
+    } else {
+      normalize_whole(valid_text.substr(begin, end - begin), form, out);
+    }
     i = end;
   }
   return out;
