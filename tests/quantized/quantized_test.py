@@ -328,6 +328,11 @@ def as_published(tensors):
     return packed
 
 
+def check_refused(report, name, done, *words):
+    missing = [word for word in words if word not in done.stderr]
+    report.check(name, [f"exit code {done.returncode}, {done.stderr!r} lacks {missing}"] if done.returncode != 2 or missing else [])
+
+
 def numbers_of_published(tensors):
     """What experts in gpt-oss's published layout stand for, inputs first, beside the other tensors as float32."""
     plain = {}
