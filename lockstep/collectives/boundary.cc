@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lockstep::collectives {
 
@@ -61,6 +62,7 @@ void Boundary::begin(const planning::StepPlan& step_plan) {
   row_set_ = RowSet::kAll;
   layout_ = plan_->edges.front().given;
   hidden_ = residual_ = {};
+  waiting_.reset();
   non_finite_.clear();
   refresh_valid();
   note_stage();
@@ -109,7 +111,11 @@ Rows Boundary::enter(planning::StageRef stage, TensorView given, const NormWeigh
   norm_ = norm;
   for (size_t at = done_steps_; at < edge.steps.size(); ++at) {
     if (adds_then_norms(edge, at)) {
-      add_and_norm(edge.steps[at], edge.steps[at + 1]);
+      if (waiting_) {
+        combine_add_norm(edge, at);
+      } else {
+        add_and_norm(edge.steps[at], edge.steps[at + 1]);
+      }
       ++at;
     } else if (edge.steps[at].kind != StepKind::kDispatch) {
       run_step(edge.steps[at]);
@@ -118,14 +124,19 @@ Rows Boundary::enter(planning::StageRef stage, TensorView given, const NormWeigh
   LOCKSTEP_CHECK(layout_ == edge.needed, "the edge into {} ends as {}, needed is {}",
                  planning::to_text(stage), planning::to_text(layout_, parts_.plans.grid),
                  planning::to_text(edge.needed, parts_.plans.grid));
+  const Layout& gives = given_next(edge);
   ++edge_;
   done_steps_ = 0;
   refresh_valid();
   LOCKSTEP_CHECK_EQ(hidden_.rows(), num_rows());
-  const Layout& gives = edge_ < plan_->edges.size() ? plan_->edges[edge_].given : edge.needed;
   refresh_own(gives);
   note_stage();
   return {hidden_, valid_, own_, given_rows(gives)};
+}
+
+// What the stage behind `edge`, the next to cross, gives.
+const Layout& Boundary::given_next(const planning::Edge& edge) const {
+  return edge_ + 1 < plan_->edges.size() ? plan_->edges[edge_ + 1].given : edge.needed;
 }
 
 Segment Boundary::given_rows(const Layout& gives) const {
@@ -378,6 +389,26 @@ void Boundary::add_and_norm(const Step& add, const Step& norm) {
   if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
 }
 
+void Boundary::combine_add_norm(const planning::Edge& edge, size_t add) {
+  const Waiting waiting = *std::exchange(waiting_, std::nullopt);
+  LOCKSTEP_CHECK(hidden_.data == waiting.args.out.data, "{} rows combined, others entered", hidden_.rows());
+  const Step& norm = edge.steps[add + 1];
+  layout_of(edge.steps[add].value) = edge.steps[add].after;
+  layout_ = norm.after;
+  CombineAddNormArgs args{.combine = waiting.args,
+                          .shared = waiting.shared,
+                          .residual = residual_,
+                          .weight = norm_.weight,
+                          .eps = norm_.eps,
+                          .out = fresh(Value::kHidden, residual_.rows(), residual_.cols())};
+  // The stage alone reads what is normed last, where it takes all of its rows.
+  if (add + 2 == edge.steps.size() && given_rows(given_next(edge)).num_rows == residual_.rows())
+    args.out_readers = norm_.readers;
+  parts_.communicator.combine_add_norm(args, parts_.kernels, waiting.step->over, tag_of(*waiting.step));
+  hidden_ = args.out;
+  if (args.first_non_finite_row >= 0) note_non_finite(args.first_non_finite_row);
+}
+
 void Boundary::fused_scatter(const Step& step) {
   const Layout slices = step.before.with(step.over, planning::Placement::kShard);
   Step scatter = step;
@@ -485,6 +516,8 @@ TensorView Boundary::combine(TensorView y, const Routing& routing, TensorView sh
   if (step.kind == StepKind::kFusedCombineAdd) {
     parts_.communicator.fused_combine_add({.combine = args, .shared = shared, .residual = residual_},
                                           parts_.kernels, step.over, tag_of(step));
+  } else if (adds_then_norms(edge, 1) && parts_.kernels.memory().access() != Memory::Access::kByHost) {
+    waiting_ = Waiting{.args = args, .shared = shared, .step = &step};
   } else {
     parts_.communicator.combine(args, step.over, tag_of(step));
     if (shared.data != nullptr) parts_.kernels.add({.x = out, .y = shared});

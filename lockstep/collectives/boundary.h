@@ -27,6 +27,7 @@ namespace lockstep::collectives {
 struct NormWeights {
   TensorView weight;  // [hidden]
   float eps = 1e-6f;
+  kernels::Readers readers = kernels::Readers::kAny;  // of all rows that are normed
 };
 
 // What a stage is handed. Views are good until the next enter().
@@ -93,7 +94,8 @@ class Boundary {
   // Between entering an experts stage and leaving it. `routing` must stay until combine().
   ExpertRows dispatch(const Rows& rows, const Routing& routing, int64_t first_expert,
                       int64_t num_local_experts, kernels::Readers readers);
-  // `shared`: what the rank adds to the rows that it holds, [rows as entered, hidden]; empty: nothing.
+  // `shared`: what the rank adds to the rows that it holds, [rows as entered, hidden]; empty: nothing. On a
+  // device what is given may be computed by the enter() that it is handed to alone.
   TensorView combine(TensorView y, const Routing& routing, TensorView shared);  // [rows as entered, hidden]
 
   // What the rank does, for people: "computes experts.3", or the step of an edge. From any thread.
@@ -115,11 +117,13 @@ class Boundary {
   void select();
   void norm(const planning::Step& step);
   static bool adds_then_norms(const planning::Edge& edge, size_t at);
+  void combine_add_norm(const planning::Edge& edge, size_t add);
   void add_and_norm(const planning::Step& add, const planning::Step& norm);
   void fused(const planning::Step& step);
   void fused_scatter(const planning::Step& step);
   std::vector<RowPiece> gathered_rows(const planning::Step& step, const planning::Layout& before) const;
   void refresh_own(const planning::Layout& gives);
+  const planning::Layout& given_next(const planning::Edge& edge) const;
   planning::Segment given_rows(const planning::Layout& gives) const;
   void refresh_valid();
   void note_non_finite(int64_t first_row);
@@ -155,6 +159,13 @@ class Boundary {
   std::array<Buffer, 2> hidden_buffers_, residual_buffers_;
   std::array<int, 2> next_buffer_{};
   Buffer combined_, normed_;
+  // What combine() has left to the enter() that adds and norms it: one op has the bits of all.
+  struct Waiting {
+    CombineArgs args;
+    TensorView shared;
+    const planning::Step* step = nullptr;
+  };
+  std::optional<Waiting> waiting_;
   std::vector<uint8_t> valid_;
   std::vector<planning::Segment> own_;
   NormWeights norm_;

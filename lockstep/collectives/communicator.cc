@@ -19,4 +19,17 @@ void Communicator::fused_combine_add(const FusedCombineAddArgs& args, kernels::K
   kernels.add({.x = args.residual, .y = args.combine.out});
 }
 
+void Communicator::combine_add_norm(CombineAddNormArgs& args, kernels::Kernels& kernels, AxisSet over,
+                                    const Tag& tag) {
+  combine(args.combine, over, tag);
+  if (args.shared.data != nullptr) kernels.add({.x = args.combine.out, .y = args.shared});
+  kernels::SumAddNormArgs norm{.addends = {&args.combine.out, 1},
+                               .residual = args.residual,
+                               .weight = args.weight,
+                               .eps = args.eps,
+                               .out = args.out};
+  kernels.sum_add_norm(norm);
+  args.first_non_finite_row = norm.first_non_finite_row;
+}
+
 }  // namespace lockstep::collectives

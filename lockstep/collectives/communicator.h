@@ -132,6 +132,18 @@ struct FusedCombineAddArgs {
   TensorView residual;  // [rows, hidden] f32, in place: residual += the sum
 };
 
+// combine(), then residual += what it and `shared` give, then out = rms_norm(residual).
+struct CombineAddNormArgs {
+  CombineArgs combine;  // its `out` is only room to work in
+  TensorView shared;    // [rows, hidden] f32: added to what is combined; empty: none
+  TensorView residual;  // [rows, hidden] f32, in place
+  TensorView weight;    // [hidden]
+  float eps = 1e-6f;
+  TensorView out;  // [rows, hidden] f32
+  kernels::Readers out_readers = kernels::Readers::kAny;
+  int64_t first_non_finite_row = -1;  // out, as RmsNormArgs
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -146,6 +158,7 @@ class Communicator {
   virtual void fused_scatter_add_norm_gather(FusedScatterAddNormGatherArgs&, kernels::Kernels&, AxisSet over,
                                              const Tag&);
   virtual void fused_combine_add(const FusedCombineAddArgs&, kernels::Kernels&, AxisSet over, const Tag&);
+  virtual void combine_add_norm(CombineAddNormArgs&, kernels::Kernels&, AxisSet over, const Tag&);
   // `over` may be empty: the rank's own rows and experts, no communication.
   virtual void dispatch(const DispatchArgs&, AxisSet over, const Tag&) = 0;
   virtual void combine(const CombineArgs&, AxisSet over, const Tag&) = 0;

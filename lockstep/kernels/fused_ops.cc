@@ -51,6 +51,17 @@ void Kernels::pull_add(const PullAddArgs& args) {
   if (!args.onto.empty()) add({.x = args.onto, .y = args.pull.out});
 }
 
+void Kernels::pull_add_norm(PullAddNormArgs& args) {
+  pull_add({.pull = args.pull, .plus = args.plus});
+  SumAddNormArgs norm{.addends = {&args.pull.out, 1},
+                      .residual = args.residual,
+                      .weight = args.weight,
+                      .eps = args.eps,
+                      .out = args.out};
+  sum_add_norm(norm);
+  args.first_non_finite_row = norm.first_non_finite_row;
+}
+
 void Kernels::largest(const LargestArgs& args) {
   LOCKSTEP_CHECK_GE(args.num_valid, 1);
   LOCKSTEP_CHECK_LE(args.num_valid, args.x.cols());

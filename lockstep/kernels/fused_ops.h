@@ -35,6 +35,19 @@ struct PullAddArgs {
   TensorView onto = {};  // [rows, hidden] f32, in place
 };
 
+// pull_add() of `pull` and `plus`, then sum_add_norm() of what that gives. `pull.out` is only room to work
+// in.
+struct PullAddNormArgs {
+  PullWeightedArgs pull;
+  TensorView plus = {};  // [rows, hidden] f32; empty: left out
+  TensorView residual;   // [rows, hidden] f32, in place
+  TensorView weight;     // [hidden] f32 or bf16
+  float eps = 1e-6f;
+  TensorView out;  // [rows, hidden] f32
+  Readers out_readers = Readers::kAny;
+  int64_t first_non_finite_row = -1;  // out, as RmsNormArgs
+};
+
 // The largest of the first `num_valid` numbers of every row and where it first stands; the place is -1 where
 // any number of the row is not finite.
 struct LargestArgs {

@@ -179,6 +179,7 @@ class Kernels {
   virtual void linears(std::span<const LinearArgs> products);  // of one x, the same view in all
   virtual void attention_rows(const AttentionRowsArgs& args);
   virtual void pull_add(const PullAddArgs& args);
+  virtual void pull_add_norm(PullAddNormArgs& args);
   // What grouped_ffn() had best give its outputs as where pull_weighted() alone reads them.
   virtual DType type_of_expert_outputs(const GroupedFfnArgs& args) const {
     static_cast<void>(args);

@@ -66,7 +66,8 @@ class Decoder final : public Model {
 
   TensorView run_layer(int at, const TensorView& x, const Batch& batch, const ForwardContext& context) const {
     const DecoderLayer& layer = parts_.layers[static_cast<size_t>(at)];
-    const auto rows = enter({StageKind::kAttention, at}, x, layer.mixer_norm, context);
+    const auto rows =
+        enter({StageKind::kAttention, at}, x, layer.mixer_norm, context, layer.mixer->readers());
     return feed_forward(at, mix(layer, rows, batch, context), context);
   }
 
@@ -108,8 +109,9 @@ class Decoder final : public Model {
   }
 
   collectives::Rows enter(planning::StageRef stage, const TensorView& given, const TensorView& norm,
-                          const ForwardContext& context) const {
-    const auto rows = context.boundary.enter(stage, given, {norm, parts_.norm_eps});
+                          const ForwardContext& context,
+                          kernels::Readers readers = kernels::Readers::kAny) const {
+    const auto rows = context.boundary.enter(stage, given, {norm, parts_.norm_eps, readers});
     context.workspace.reset();
     return rows;
   }

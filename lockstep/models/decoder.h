@@ -18,6 +18,8 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
   virtual TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const = 0;
+  // Of x, where that is all rows of the step.
+  virtual kernels::Readers readers() const { return kernels::Readers::kAny; }
 };
 
 // Reads the mixer of a layer. prefix: "model.layers.0."

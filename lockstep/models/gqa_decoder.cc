@@ -13,6 +13,10 @@ class GqaMixer final : public Mixer {
     return run_gqa(config_, weights_, *rope_, batch, batch.caches[keys_idx_], batch.caches[keys_idx_ + 1], x,
                    context);
   }
+  kernels::Readers readers() const override {
+    const bool round = weights_.q.is_bf16() && weights_.k.is_bf16() && weights_.v.is_bf16();
+    return round ? kernels::Readers::kNextRounds : kernels::Readers::kAny;
+  }
 
  private:
   const GqaConfig config_;

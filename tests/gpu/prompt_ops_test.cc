@@ -193,6 +193,17 @@ TEST_F(PromptOps, RowsOfQueriesKeysAndValuesThenAttention) {
   }
 }
 
+// A rank may have no rows of its own while others' are many.
+TEST_F(PromptOps, NoRowsArePulledFromRoundedOutputs) {
+  Matrix y = Matrix::drawn(1, 8, 32), out(0, 32), weight(0, 2);
+  std::vector<int32_t> slots(16);
+  Weight rounded(y, DType::kBF16);
+  PullWeightedArgs::Source source{.y = rounded.view(), .slot_of = view_of(slots.data(), {0, 2})};
+  PullWeightedArgs args{.sources = {&source, 1}, .weight = weight.view(), .out = out.view()};
+  HostViews(gpu()).run({&source.y, &source.slot_of, &args.weight, &args.out},
+                       [&](Kernels& kernels) { kernels.pull_weighted(args); });
+}
+
 // Rows to experts that alone read them, and back: placed, multiplied and added up in whatever form they take
 // between.
 TEST_F(PromptOps, RowsToExpertsAndBack) {
@@ -236,6 +247,9 @@ TEST_F(PromptOps, RowsToExpertsAndBack) {
     const bool norms_first = one.rows % 20 == 0;  // then rows may be read where the norm left them
     Weight norm(Matrix::drawn(5, 1, one.hidden), DType::kBF16);
     TensorView norm_view = view_of(norm.view().data, DType::kBF16, {one.hidden});
+    Matrix last(one.rows, one.hidden), expected_last = last;
+    Matrix product(one.rows, one.inter), expected_product = product;
+    TensorView last_view = expected_last.view(), product_view = expected_product.view();
     const auto layer = [&](Kernels& kernels) {
       Buffer normed(kernels.memory());
       const TensorView from = norms_first ? normed.view({one.rows, one.hidden}) : x_view;
@@ -260,22 +274,36 @@ TEST_F(PromptOps, RowsToExpertsAndBack) {
       ffn.y = y.view(kernels.type_of_expert_outputs(ffn), {used.rows(), one.hidden});
       kernels.grouped_ffn(ffn);
       const PullWeightedArgs::Source pulled{.y = ffn.y, .slot_of = slot_view};
-      kernels.pull_add(
-          {.pull = {.sources = {&pulled, 1}, .weight = weight_view, .out = sum.view({one.rows, one.hidden})},
-           .plus = plus_view,
-           .onto = onto_view});
+      const PullWeightedArgs pull{
+          .sources = {&pulled, 1}, .weight = weight_view, .out = sum.view({one.rows, one.hidden})};
+      if (!norms_first) return kernels.pull_add({.pull = pull, .plus = plus_view, .onto = onto_view});
+      // With the norm that follows in a layer, and a product of that.
+      PullAddNormArgs norm_of_sum{.pull = pull,
+                                  .plus = plus_view,
+                                  .residual = onto_view,
+                                  .weight = norm_view,
+                                  .out = last_view,
+                                  .out_readers = one.top_k == 1 ? Readers::kNextRounds : Readers::kAny};
+      kernels.pull_add_norm(norm_of_sum);
+      kernels.linear({.x = last_view, .w = gates[0], .out = product_view});
     };
     layer(reference());
     const std::vector<int32_t> expected_slots = slot_of, expected_start = start;
     onto_view = onto.view();
-    std::vector<TensorView*> all = {&norm_view,  &x_view,      &idx_view,  &slot_view,
-                                    &start_view, &weight_view, &plus_view, &onto_view};
+    last_view = last.view();
+    product_view = product.view();
+    std::vector<TensorView*> all = {&last_view, &product_view, &norm_view,   &x_view,    &idx_view,
+                                    &slot_view, &start_view,   &weight_view, &plus_view, &onto_view};
     for (auto* views : {&gates, &ups, &downs})
       for (WeightView& view : *views) all.push_back(&view.plain);
     HostViews(gpu()).run(all, layer);
     EXPECT_EQ(slot_of, expected_slots);
     EXPECT_EQ(start, expected_start);
-    expect_close(onto, expected_onto, one.dtype == DType::kF32 ? kFloat : 3 * kRounded);
+    const double bound = one.dtype == DType::kF32 ? kFloat : 3 * kRounded;
+    expect_close(onto, expected_onto, bound);
+    if (!norms_first) continue;
+    if (one.top_k > 1) expect_close(last, expected_last, bound);
+    expect_close(product, expected_product, bound);
   }
 }
 

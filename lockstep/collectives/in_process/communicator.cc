@@ -307,6 +307,22 @@ void InProcessCommunicator::fused_combine_add(const FusedCombineAddArgs& args, k
   });
 }
 
+void InProcessCommunicator::combine_add_norm(CombineAddNormArgs& args, kernels::Kernels& kernels,
+                                             AxisSet over, const Tag& tag) {
+  together(args.combine, over, tag, [&](const std::vector<const CombineArgs*>& members, size_t index) {
+    const Pulled pulled = pulled_by(members, index, args.combine);
+    kernels::PullAddNormArgs pull{.pull = pulled.args(args.combine),
+                                  .plus = args.shared,
+                                  .residual = args.residual,
+                                  .weight = args.weight,
+                                  .eps = args.eps,
+                                  .out = args.out,
+                                  .out_readers = args.out_readers};
+    kernels.pull_add_norm(pull);
+    args.first_non_finite_row = pull.first_non_finite_row;
+  });
+}
+
 void InProcessCommunicator::dispatch(const DispatchArgs& args, AxisSet over, const Tag& tag) {
   together(args, over, tag, [&](const std::vector<const DispatchArgs*>& members, size_t) {
     place_slots(members, args, kernels_);

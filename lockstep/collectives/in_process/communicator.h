@@ -26,6 +26,7 @@ class InProcessCommunicator final : public Communicator {
   void fused_scatter_add_norm_gather(FusedScatterAddNormGatherArgs&, kernels::Kernels&, AxisSet over,
                                      const Tag&) override;
   void fused_combine_add(const FusedCombineAddArgs&, kernels::Kernels&, AxisSet over, const Tag&) override;
+  void combine_add_norm(CombineAddNormArgs&, kernels::Kernels&, AxisSet over, const Tag&) override;
   void dispatch(const DispatchArgs& args, AxisSet over, const Tag& tag) override;
   void combine(const CombineArgs& args, AxisSet over, const Tag& tag) override;
 

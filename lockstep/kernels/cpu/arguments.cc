@@ -474,6 +474,15 @@ void check(const PullAddArgs& args) {
   }
 }
 
+void check(const PullAddNormArgs& args) {
+  check(PullAddArgs{.pull = args.pull, .plus = args.plus});
+  check(SumAddNormArgs{.addends = {&args.pull.out, 1},
+                       .residual = args.residual,
+                       .weight = args.weight,
+                       .eps = args.eps,
+                       .out = args.out});
+}
+
 void check(const LargestArgs& args) {
   check_f32_matrix(args.x);
   LOCKSTEP_CHECK_GE(args.num_valid, 1);

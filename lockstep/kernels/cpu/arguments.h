@@ -32,6 +32,7 @@ void check(const PlaceSlotsArgs& args);
 void check(const PullWeightedArgs& args);
 void check(const AttentionRowsArgs& args);
 void check(const PullAddArgs& args);
+void check(const PullAddNormArgs& args);
 void check(const LargestArgs& args);
 
 }  // namespace lockstep::kernels::cpu

@@ -70,6 +70,7 @@ class CudaKernels final : public Kernels {
   void place_slots(const PlaceSlotsArgs& args) override;
   void pull_weighted(const PullWeightedArgs& args) override { pull_add({.pull = args}); }
   void pull_add(const PullAddArgs& args) override;
+  void pull_add_norm(PullAddNormArgs& args) override;
   void attention_rows(const AttentionRowsArgs& args) override;
   void largest(const LargestArgs& args) override;
 

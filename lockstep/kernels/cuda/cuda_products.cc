@@ -273,10 +273,9 @@ void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
   end("place_slots");
 }
 
-void CudaKernels::pull_add(const PullAddArgs& all) {
-  const PullWeightedArgs& args = all.pull;
-  for (const PullWeightedArgs::Source& source : args.sources) recorder_.note(source.y, source.slot_of);
-  if (!begins(all, args.weight, args.out, all.plus, all.onto)) return;
+namespace {
+
+Pull pull_of(const PullWeightedArgs& args, const TensorView& plus) {
   LOCKSTEP_CHECK_LE(args.sources.size(), static_cast<size_t>(kMaxSources));
   LOCKSTEP_CHECK(args.weight.rows() <= 1 || args.weight.stride[0] == args.weight.cols(),
                  "weights {} apart, {} a row", args.weight.stride[0], args.weight.cols());
@@ -285,19 +284,52 @@ void CudaKernels::pull_add(const PullAddArgs& all) {
             .weight = args.weight.as<float>(),
             .out = mat(args.out)};
   if (!args.sources.empty()) pull.y_num = num_of(args.sources[0].y);
-  if (!all.plus.empty()) pull.plus = mat(all.plus);
-  if (!all.onto.empty()) pull.onto = mat(all.onto);
+  if (!plus.empty()) pull.plus = mat(plus);
   for (size_t s = 0; s < args.sources.size(); ++s) {
     pull.y[s] = args.sources[s].y.data;
     pull.y_stride[s] = args.sources[s].y.stride[0];
     pull.slot_of[s] = args.sources[s].slot_of.as<int32_t>();
   }
-  const bool many = args.out.rows() >= kManyPulled || pull.y_num == Num::kBF16;
-  if (!many || !pull_rows(pull, stream())) {
+  return pull;
+}
+
+bool pulls_whole_rows(const Pull& pull) { return pull.out.rows >= kManyPulled || pull.y_num == Num::kBF16; }
+
+}  // namespace
+
+void CudaKernels::pull_add(const PullAddArgs& all) {
+  const PullWeightedArgs& args = all.pull;
+  for (const PullWeightedArgs::Source& source : args.sources) recorder_.note(source.y, source.slot_of);
+  if (!begins(all, args.weight, args.out, all.plus, all.onto)) return;
+  Pull pull = pull_of(args, all.plus);
+  if (!all.onto.empty()) pull.onto = mat(all.onto);
+  if (!pulls_whole_rows(pull) || !pull_rows(pull, stream())) {
     LOCKSTEP_CHECK(pull.y_num == Num::kF32, "outputs of experts in bf16, {} wide", args.out.cols());
     cuda::pull_weighted(pull, stream());
   }
   end("pull_add");
+}
+
+// Few rows go op by op.
+void CudaKernels::pull_add_norm(PullAddNormArgs& args) {
+  cpu::check(args);
+  PullNorm pull{.pull = pull_of(args.pull, args.plus),
+                .residual = mat(args.residual),
+                .weight = args.weight.data,
+                .weight_num = num_of(args.weight),
+                .eps = args.eps,
+                .out = mat(args.out)};
+  if (!pulls_whole_rows(pull.pull) || !fits_pull_norm(pull)) return Kernels::pull_add_norm(args);
+  args.first_non_finite_row = -1;
+  for (const PullWeightedArgs::Source& source : args.pull.sources) recorder_.note(source.y, source.slot_of);
+  if (!begins(args, args.pull.weight, args.plus, args.residual, args.weight, args.eps, args.out)) return;
+  const bool alone = inputs_ == ProductInputs::kRounded && args.out_readers == Readers::kNextRounds;
+  pull.rounded = rounded_for(args.out);
+  pull.rounded_alone = alone;
+  pull_norm_rows(pull, stream());
+  rounded_from_ = {args.out, alone ? ProductInputs::kRounded : ProductInputs::kWhole, gpu_.num_host_writes(),
+                   alone ? args.out.rows() : 0};
+  end("pull_add_norm");
 }
 
 }  // namespace lockstep::kernels::cuda

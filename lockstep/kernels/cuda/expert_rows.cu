@@ -67,44 +67,99 @@ __global__ void __launch_bounds__(kThreads) spread_rows_kernel(Place args) {
   }
 }
 
-// A block a row; kAtOnce rows of y are on their way before the first is added.
+// Eight columns of a row from `at` on, of what is pulled and of `plus`; kAtOnce rows of y are on their way before the
+// first is added.
+template <class Y, int kAtOnce>
+__device__ Eight pulled(const Pull& args, int64_t row, int64_t at) {
+  const int total = args.top_k * args.num_sources;  // in the order of k, then of the sources
+  Eight sum = {};
+  for (int first = 0; first < total; first += kAtOnce) {
+    Raw<Y> y[kAtOnce];
+    float weight[kAtOnce];
+    bool there[kAtOnce];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int one = min(first + n, total - 1), k = one / args.num_sources, source = one % args.num_sources;
+      const int64_t slot = args.slot_of[source][row * args.top_k + k];
+      there[n] = first + n < total && slot >= 0;
+      weight[n] = args.weight[row * args.top_k + k];
+      if (there[n]) y[n] = load_raw(static_cast<const Y*>(args.y[source]) + slot * args.y_stride[source] + at);
+    }
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const Eight values = y[n].values();
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (there[n]) sum.x[i] += weight[n] * values.x[i];
+    }
+  }
+  return sum;
+}
+
+__device__ void add(Eight& sum, const Mat& more, int64_t row, int64_t at) {
+  const Eight x = load_raw(static_cast<const float*>(more.data) + row * more.stride + at).values();
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sum.x[i] += x.x[i];
+}
+
+__device__ void store_row(const Mat& to, int64_t row, int64_t at, const Eight& eight) {
+  store_eight(static_cast<float*>(to.data) + row * to.stride + at, eight);
+}
+
+// A block a row.
 template <class Y, int kAtOnce>
 __global__ void __launch_bounds__(kThreads) pull_rows_kernel(Pull args) {
   begin_early_kernel();
   const int64_t row = blockIdx.x;
-  const int total = args.top_k * args.num_sources;  // in the order of k, then of the sources
   for (int64_t at = threadIdx.x * 8; at < args.out.cols; at += kThreads * 8) {
-    Eight sum = {};
-    for (int first = 0; first < total; first += kAtOnce) {
-      Raw<Y> y[kAtOnce];
-      float weight[kAtOnce];
-      bool there[kAtOnce];
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        const int one = min(first + n, total - 1), k = one / args.num_sources, source = one % args.num_sources;
-        const int64_t slot = args.slot_of[source][row * args.top_k + k];
-        there[n] = first + n < total && slot >= 0;
-        weight[n] = args.weight[row * args.top_k + k];
-        if (there[n]) y[n] = load_raw(static_cast<const Y*>(args.y[source]) + slot * args.y_stride[source] + at);
-      }
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        const Eight values = y[n].values();
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-          if (there[n]) sum.x[i] += weight[n] * values.x[i];
-      }
-    }
-    const auto add = [&](const Mat& more) {
-      const Eight x = load_raw(static_cast<const float*>(more.data) + row * more.stride + at).values();
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum.x[i] += x.x[i];
-    };
-    if (args.plus.data != nullptr) add(args.plus);
-    store_eight(static_cast<float*>(args.out.data) + row * args.out.stride + at, sum);
+    Eight sum = pulled<Y, kAtOnce>(args, row, at);
+    if (args.plus.data != nullptr) add(sum, args.plus, row, at);
+    store_row(args.out, row, at, sum);
     if (args.onto.data == nullptr) continue;
-    add(args.onto);
-    store_eight(static_cast<float*>(args.onto.data) + row * args.onto.stride + at, sum);
+    add(sum, args.onto, row, at);
+    store_row(args.onto, row, at, sum);
+  }
+}
+
+__device__ Eight load_weights(const void* weight, Num num, int64_t at) {
+  return num == Num::kBF16 ? load_raw(static_cast<const __nv_bfloat16*>(weight) + at).values()
+                           : load_raw(static_cast<const float*>(weight) + at).values();
+}
+
+// A block a row that stays in registers, kPieces times eight values a thread.
+template <class Y, int kAtOnce, int kPieces>
+__global__ void __launch_bounds__(kThreads) pull_norm_kernel(PullNorm args) {
+  begin_early_kernel();
+  const int64_t row = blockIdx.x, cols = args.out.cols;
+  Eight kept[kPieces];
+  float squares = 0;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int64_t at = (static_cast<int64_t>(piece) * kThreads + threadIdx.x) * 8;
+    if (at >= cols) break;
+    kept[piece] = pulled<Y, kAtOnce>(args.pull, row, at);
+    if (args.pull.plus.data != nullptr) add(kept[piece], args.pull.plus, row, at);
+    add(kept[piece], args.residual, row, at);
+    store_row(args.residual, row, at, kept[piece]);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares += kept[piece].x[i] * kept[piece].x[i];
+  }
+  const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(cols) + args.eps);
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int64_t at = (static_cast<int64_t>(piece) * kThreads + threadIdx.x) * 8;
+    if (at >= cols) break;
+    const Eight weight = load_weights(args.weight, args.weight_num, at);
+    Eight normed, rest;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      normed.x[i] = weight.x[i] * (kept[piece].x[i] * scale);
+      rest.x[i] = normed.x[i] - __bfloat162float(__float2bfloat16_rn(normed.x[i]));
+    }
+    store_eight(static_cast<__nv_bfloat16*>(args.rounded.rounded) + row * cols + at, normed);
+    if (args.rounded_alone) continue;
+    store_row(args.out, row, at, normed);
+    store_eight(static_cast<__nv_bfloat16*>(args.rounded.rest) + row * cols + at, rest);
   }
 }
 
@@ -125,10 +180,38 @@ bool spread_rows(const Place& args, cudaStream_t stream) {
   return fits;
 }
 
-bool pull_rows(const Pull& args, cudaStream_t stream) {
+namespace {
+
+bool pulls_whole_pieces(const Pull& args) {
   bool fits = args.out.cols % 8 == 0 && whole(args.out) && whole(args.plus) && whole(args.onto);
   for (int s = 0; s < args.num_sources; ++s) fits = fits && whole(args.y[s], args.y_stride[s]);
-  if (!fits) return false;
+  return fits;
+}
+
+constexpr int kMostPieces = 4;
+
+template <class Y, int kAtOnce>
+void run_pull_norm(const PullNorm& args, cudaStream_t stream) {
+  const auto kernel = args.out.cols <= kThreads * 8 ? pull_norm_kernel<Y, kAtOnce, 1> : pull_norm_kernel<Y, kAtOnce, kMostPieces>;
+  launch_early(kernel, dim3(static_cast<unsigned>(args.out.rows)), kThreads, 0, stream, args);
+}
+
+}  // namespace
+
+bool fits_pull_norm(const PullNorm& args) {
+  return pulls_whole_pieces(args.pull) && whole(args.residual) && whole(args.out) && whole(args.weight, 0) &&
+         args.out.cols <= int64_t{kMostPieces} * kThreads * 8;
+}
+
+void pull_norm_rows(const PullNorm& args, cudaStream_t stream) {
+  if (args.out.rows == 0 || args.out.cols == 0) return;
+  if (args.pull.y_num == Num::kBF16) return run_pull_norm<__nv_bfloat16, 8>(args, stream);
+  run_pull_norm<float, 4>(args, stream);
+}
+
+bool pull_rows(const Pull& args, cudaStream_t stream) {
+  if (!pulls_whole_pieces(args)) return false;
+  if (args.out.rows == 0) return true;
   const auto run = [&](auto kernel) {
     launch_early(kernel, dim3(static_cast<unsigned>(args.out.rows)), kThreads, 0, stream, args);
   };

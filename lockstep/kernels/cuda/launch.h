@@ -148,6 +148,20 @@ struct Pull {
 void pull_weighted(const Pull& args, cudaStream_t stream);
 // The same for many rows. False, and nothing done: they are not in whole pieces.
 bool pull_rows(const Pull& args, cudaStream_t stream);
+// Of many rows: residual += what is pulled, out = its norm, and that once more rounded. `pull.out` stays as
+// it is.
+struct PullNorm {
+  Pull pull;
+  Mat residual;
+  const void* weight = nullptr;  // [cols]
+  Num weight_num = Num::kF32;
+  float eps = 0;
+  Mat out;
+  Rounded rounded;
+  bool rounded_alone = false;  // neither out nor what rounding takes off is written
+};
+bool fits_pull_norm(const PullNorm& args);
+void pull_norm_rows(const PullNorm& args, cudaStream_t stream);
 
 // out = x · wᵀ (or x · w), float32 sums, any dtype and alignment: what the library does not take.
 void plain_linear(const Mat& x, const Mat& w, const Mat& out, cudaStream_t stream);
