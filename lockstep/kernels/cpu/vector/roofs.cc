@@ -39,11 +39,11 @@ float read_all(const float* values, size_t count) {
   return sum_of_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
 
-// Runs `steps` × 12 independent fused multiply-adds.
+// Runs `steps` × 12 independent fused multiply-adds; of two that compute the same a compiler would drop one.
 float multiply_add(size_t steps) {
   const V by = hn::Set(Floats(), 0.999f), plus = hn::Set(Floats(), 0.001f);
   V acc[12];
-  for (V& a : acc) a = hn::Set(Floats(), 1.0f);
+  for (size_t a = 0; a < 12; ++a) acc[a] = hn::Set(Floats(), static_cast<float>(a));
   for (size_t i = 0; i < steps; ++i)
     for (V& a : acc) a = hn::MulAdd(a, by, plus);
   V sum = hn::Zero(Floats());
