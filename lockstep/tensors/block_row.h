@@ -9,12 +9,12 @@ class BlockRow {
  public:
   BlockRow(const WeightView& weight, int64_t row, int64_t col)
       : weight_(weight),
-        line_((weight.first_row + row) / weight.scheme.block_rows * weight.scale_stride),
+        line_(quotient(weight.first_row + row, weight.scheme.block_rows) * weight.scale_stride),
         col_(weight.first_col + col) {
     if (weight_.block_of_col != nullptr) {
       look();
     } else {
-      block_ = col_ / weight_.scheme.block_cols;
+      block_ = col_ < weight_.scheme.block_cols ? 0 : col_ / weight_.scheme.block_cols;
       run_ = (block_ + 1) * weight_.scheme.block_cols - col_;
     }
   }
@@ -59,6 +59,11 @@ class BlockRow {
   }
 
  private:
+  // Most blocks are of one row, and a division takes as long as some ten products.
+  static int64_t quotient(int64_t row, int64_t block_rows) {
+    return block_rows == 1 ? row : row / block_rows;
+  }
+
   // Finds block and run where every column has a block of its own choice.
   void look() {
     const int64_t end = weight_.first_col + weight_.num_cols;

@@ -100,6 +100,7 @@ TEST_P(Products, BeyondOneBlockOfTheInnerDimension) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     run(Op::kLinear, {2, 1024, 9, 0, dtype});
     run(Op::kLinear, {7, 2061, 66, 5, dtype});
+    run(Op::kLinear, {29, 2061, 37, 5, dtype});
     run(Op::kMatmul, {7, 1300, 66, 5, dtype});
   }
 }
@@ -116,7 +117,7 @@ TEST_P(Products, AnyDimensionMayBeZero) {
 TEST_P(Products, ARowIsTheSameAloneAndInABatch) {
   for (const Op op : {Op::kLinear, Op::kMatmul}) {
     for (const Case c : {Case{70, 257, 13, 0, DType::kBF16}, Case{70, 33, 70, 1, DType::kF32},
-                         Case{70, 1100, 5, 0, DType::kF32}}) {
+                         Case{70, 1100, 5, 0, DType::kF32}, Case{29, 2061, 21, 3, DType::kBF16}}) {
       Matrix x = Matrix::drawn(3, c.rows, c.in);
       Weight w(weight_values(op, c, 4), c.dtype, c.gap);
       Matrix all(c.rows, c.out);

@@ -78,8 +78,9 @@ bool blocks_fit(const WeightView& w) {
 template <Element kElement>
 class Piece {
  public:
-  Piece(const LinearArgs& args, int64_t k, int64_t inner)
-      : args_(args), w_(args.w), k_(k), inner_(inner), col_(w_.first_col + k) {
+  // ahead: how many outputs later those lie that are asked for meanwhile.
+  Piece(const LinearArgs& args, int64_t k, int64_t inner, int64_t ahead)
+      : args_(args), w_(args.w), k_(k), inner_(inner), col_(w_.first_col + k), ahead_(ahead * w_.row_bytes) {
     const int64_t block = w_.scheme.block_cols;
     first_run_ = std::min(inner, (col_ / block + 1) * block - col_);
     num_runs_ = 1 + (inner - first_run_ + block - 1) / block;
@@ -89,15 +90,17 @@ class Piece {
   template <size_t kRows, size_t kOuts>
   HWY_INLINE void tile(int64_t o) const {
     V acc[kRows][kOuts];
-    for (size_t r = 0; r < kRows; ++r)
+    const float* x[kRows];
+    for (size_t r = 0; r < kRows; ++r) {
+      x[r] = row_of<float>(args_.x, static_cast<int64_t>(r)) + k_;
       for (size_t i = 0; i < kOuts; ++i) acc[r][i] = hn::Zero(Floats());
+    }
     const uint8_t* codes[kOuts];
     Runs runs[kOuts];
     for (size_t i = 0; i < kOuts; ++i) {
       codes[i] = w_.codes + (w_.first_row + o + static_cast<int64_t>(i)) * w_.row_bytes;
       read_runs(o + static_cast<int64_t>(i), runs[i]);
     }
-    const float* x = args_.x.as<float>() + k_;
     int64_t k = 0;
     for (int64_t run = 0; run < num_runs_; ++run) {
       const int64_t end = std::min(inner_, first_run_ + run * w_.scheme.block_cols);
@@ -106,24 +109,29 @@ class Piece {
         scale[i] = hn::Set(Floats(), runs[i].scale[run]);
         zero[i] = hn::Set(Floats(), runs[i].zero[run]);
       }
-      for (; k + kStep <= end; k += kStep) {
+      const auto step = [&](int64_t at) HWY_ATTR {
         V weight[kOuts];
         for (size_t i = 0; i < kOuts; ++i) {
-          prefetch_next(codes[i], kOuts, k);
-          V number = numbers_at<kElement>(codes[i], col_ + k);
+          V number = numbers_at<kElement>(codes[i], col_ + at);
           if constexpr (kElement != Element::kE4M3 && kElement != Element::kE2M1)
             number = hn::Sub(number, zero[i]);
           weight[i] = hn::Mul(number, scale[i]);
         }
         for (size_t r = 0; r < kRows; ++r) {
-          const V value = load(x + static_cast<int64_t>(r) * args_.x.stride[0] + k);
+          const V value = in_register(load(x[r] + at));
           for (size_t i = 0; i < kOuts; ++i) acc[r][i] = hn::MulAdd(value, weight[i], acc[r][i]);
         }
+      };
+      for (; k + kLine <= end; k += kLine) {
+        for (size_t i = 0; i < kOuts; ++i) prefetch_later(codes[i], k);
+        for (int64_t at = k; at < k + kLine; at += kStep) step(at);
       }
+      if (k < end)  // a run may be shorter than a line
+        for (size_t i = 0; i < kOuts; ++i) prefetch_later(codes[i], k);
+      for (; k + kStep <= end; k += kStep) step(k);
     }
     if (k < inner_) last_part<kRows, kOuts>(o, k, acc);
-    for (size_t r = 0; r < kRows; ++r)
-      add_sums<kOuts>(acc[r], row_of<float>(args_.out, static_cast<int64_t>(r)) + o);
+    add_tile_sums(acc, args_.out.as<float>() + o, static_cast<size_t>(args_.out.stride[0]));
   }
 
  private:
@@ -135,12 +143,10 @@ class Piece {
     }
   }
 
-  // Codes of the next tile of outputs, as far ahead as this one reads; beyond the end a prefetch does
-  // nothing.
-  HWY_INLINE void prefetch_next(const uint8_t* codes, size_t outs, int64_t k) const {
+  // The line of codes of a later tile of outputs; beyond the end a prefetch does nothing.
+  HWY_INLINE void prefetch_later(const uint8_t* codes, int64_t k) const {
     const auto place =
-        reinterpret_cast<uintptr_t>(codes) +
-        static_cast<uintptr_t>(static_cast<int64_t>(outs) * w_.row_bytes + (col_ + k) * kBits / 8);
+        reinterpret_cast<uintptr_t>(codes) + static_cast<uintptr_t>(ahead_ + (col_ + k) * kBits / 8);
     __builtin_prefetch(reinterpret_cast<const void*>(place), 0, 2);
   }
 
@@ -160,9 +166,11 @@ class Piece {
   }
 
   static constexpr int64_t kBits = kElement == Element::kU4 || kElement == Element::kE2M1 ? 4 : 8;
+  static constexpr int64_t kLine = 64 * 8 / kBits;  // codes of a cache line
   const LinearArgs& args_;
   const WeightView& w_;
   const int64_t k_, inner_, col_;  // of the view, and of the stored matrix
+  const int64_t ahead_;            // bytes
   int64_t first_run_ = 0, num_runs_ = 0;
 };
 
@@ -170,10 +178,15 @@ template <Element kElement, size_t kRows>
 void linear_rows(const LinearArgs& args) {
   constexpr size_t kOuts = outs_of_coded_tile(kRows);
   const int64_t outs = args.w.num_rows;
+  // Whole tiles ahead, so that a tile asks for each line of a later one once.
+  constexpr int64_t kLeastAhead = 8192;
+  const int64_t tile_bytes = std::max<int64_t>(1, static_cast<int64_t>(kOuts) * args.w.row_bytes);
+  const int64_t ahead = (kLeastAhead + tile_bytes - 1) / tile_bytes * static_cast<int64_t>(kOuts);
   for (int64_t o = 0; o < outs;) {
     const bool is_whole = o + static_cast<int64_t>(kOuts) <= outs;
     for (int64_t k = 0; k < args.w.num_cols; k += static_cast<int64_t>(kInnerBlock)) {
-      const Piece<kElement> piece(args, k, std::min(static_cast<int64_t>(kInnerBlock), args.w.num_cols - k));
+      const Piece<kElement> piece(args, k, std::min(static_cast<int64_t>(kInnerBlock), args.w.num_cols - k),
+                                  ahead);
       if (is_whole) {
         piece.template tile<kRows, kOuts>(o);
       } else {

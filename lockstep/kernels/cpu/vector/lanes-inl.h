@@ -33,6 +33,15 @@ HWY_INLINE V load(const BF16* p) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(words, bits)));
 }
 
+// The same vector, in a register from here on: compilers may read an operand of several products from memory
+// for each of them, and then loads are what takes time.
+HWY_INLINE V in_register(V v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  __asm__("" : "+v"(v.raw));
+#endif
+  return v;
+}
+
 // The first `count` (< kLanes) elements, then zeros. Reads no byte behind them.
 template <class T>
 HWY_INLINE V load_part(const T* p, size_t count) {

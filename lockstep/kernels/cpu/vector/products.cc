@@ -1,6 +1,7 @@
 // linear and matmul. A tile of rows × outputs stays in registers over the inner dimension; the weights of a
 // block stay in cache while all rows pass, so each is read from memory once.
 #include <algorithm>
+#include <type_traits>
 
 #include "lockstep/kernels/cpu/elements.h"
 #include "lockstep/kernels/cpu/vector/targets.h"
@@ -17,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu::HWY_NAMESPACE {
 
-constexpr size_t kFewRows = 24;  // up to here, reading the weights takes most of the time
+constexpr size_t kFewRows = 12;  // up to here, reading the weights takes most of the time
 
 // Weights that stay in cache while all rows pass: 128 KB.
 template <class W>
@@ -40,47 +41,65 @@ struct Product {
 };
 
 // out[r][o] += Σ_k x[r][k] w[o][k] over `inner` <= kInnerBlock values: in lane l those with k mod kLanes = l,
-// ascending.
+// ascending. Asks for the weights that lie `ahead` bytes behind those that it reads, into the second cache: a
+// tile may be larger than the first. They may lie behind the end, where that does nothing. 0: all are in
+// cache.
 template <size_t kRows, size_t kOuts, class W>
 HWY_INLINE void linear_tile(const float* HWY_RESTRICT x, size_t x_stride, const W* HWY_RESTRICT w,
-                            size_t w_stride, size_t inner, float* HWY_RESTRICT out, size_t out_stride) {
+                            size_t w_stride, size_t inner, size_t ahead, float* HWY_RESTRICT out,
+                            size_t out_stride) {
   V acc[kRows][kOuts];
+  const float* x_row[kRows];
+  const W* w_row[kOuts];
   for (size_t r = 0; r < kRows; ++r) {
+    x_row[r] = x + r * x_stride;
     for (size_t o = 0; o < kOuts; ++o) acc[r][o] = hn::Zero(Floats());
   }
-  const size_t next_tile = kOuts * w_stride * sizeof(W);
+  for (size_t o = 0; o < kOuts; ++o) w_row[o] = w + o * w_stride;
   const auto step = [&](size_t k, auto&& load_at) HWY_ATTR {
     V weight[kOuts];
-    for (size_t o = 0; o < kOuts; ++o) {
-      const W* place = w + o * w_stride + k;
-      // Ask for the next tile's weights meanwhile, into the second cache: a tile may be larger than the
-      // first. They may lie behind the end, where a prefetch does nothing.
-      __builtin_prefetch(reinterpret_cast<const W*>(reinterpret_cast<uintptr_t>(place) + next_tile), 0, 2);
-      weight[o] = load_at(place);
-    }
+    for (size_t o = 0; o < kOuts; ++o) weight[o] = load_at(w_row[o] + k);
     for (size_t r = 0; r < kRows; ++r) {
-      const V value = load_at(x + r * x_stride + k);
+      const V value = in_register(load_at(x_row[r] + k));
       for (size_t o = 0; o < kOuts; ++o) acc[r][o] = hn::MulAdd(value, weight[o], acc[r][o]);
     }
   };
+  const auto whole = [](const auto* p) HWY_ATTR { return load(p); };
   size_t k = 0;
-  for (; k + kLanes <= inner; k += kLanes) step(k, [](const auto* p) HWY_ATTR { return load(p); });
+  if (ahead != 0) {
+    constexpr size_t kLine = 64 / sizeof(W);  // weights of a cache line
+    for (; k + kLine <= inner; k += kLine) {
+      for (size_t o = 0; o < kOuts; ++o) {
+        const auto place = reinterpret_cast<uintptr_t>(w_row[o] + k) + ahead;
+        __builtin_prefetch(reinterpret_cast<const W*>(place), 0, 2);
+      }
+      for (size_t at = 0; at < kLine; at += kLanes) step(k + at, whole);
+    }
+  }
+  for (; k + kLanes <= inner; k += kLanes) step(k, whole);
   if (k < inner) step(k, [&](const auto* p) HWY_ATTR { return load_part(p, inner - k); });
-
-  for (size_t r = 0; r < kRows; ++r) add_sums<kOuts>(acc[r], out + r * out_stride);
+  add_tile_sums(acc, out, out_stride);
 }
+
+// A block of weights in memory: rows [o, o + outs), columns [k, k + inner).
+template <class W>
+struct Block {
+  const W* first;
+  size_t stride;
+  size_t ahead;  // of linear_tile()
+};
 
 // All outputs of [0, outs) for kRows rows and one piece of the inner dimension.
 template <size_t kRows, class W>
-void linear_strip(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t inner, float* out,
+void linear_strip(const float* x, size_t x_stride, const Block<W>& w, size_t inner, float* out,
                   size_t out_stride, size_t outs) {
   constexpr size_t kOuts = outs_of_tile(kRows);
   size_t o = 0;
-  for (; o + kOuts <= outs; o += kOuts) {
-    linear_tile<kRows, kOuts>(x, x_stride, w + o * w_stride, w_stride, inner, out + o, out_stride);
-  }
+  for (; o + kOuts <= outs; o += kOuts)
+    linear_tile<kRows, kOuts>(x, x_stride, w.first + o * w.stride, w.stride, inner, w.ahead, out + o,
+                              out_stride);
   for (; o < outs; ++o)
-    linear_tile<kRows, 1>(x, x_stride, w + o * w_stride, w_stride, inner, out + o, out_stride);
+    linear_tile<kRows, 1>(x, x_stride, w.first + o * w.stride, w.stride, inner, w.ahead, out + o, out_stride);
 }
 
 // Cuts rows into as few tiles as hold them, of sizes that differ by at most one.
@@ -94,13 +113,6 @@ HWY_INLINE void for_each_row_tile(size_t rows, Body&& body) {
   }
 }
 
-// A block of weights in memory: rows [o, o + outs), columns [k, k + inner).
-template <class W>
-struct Block {
-  const W* first;
-  size_t stride;
-};
-
 // block_of(o, outs, k, inner) gives a Block that stays valid until the next call.
 template <class W, class BlockOf>
 HWY_INLINE void linear_blocks(const Product<W>& p, size_t many_rows_block, BlockOf&& block_of) {
@@ -111,10 +123,11 @@ HWY_INLINE void linear_blocks(const Product<W>& p, size_t many_rows_block, Block
     const size_t outs = std::min(out_block, p.outs - o);
     for (size_t k = 0; k < p.inner; k += kInnerBlock) {
       const size_t inner = std::min(kInnerBlock, p.inner - k);
-      const Block<W> w = block_of(o, outs, k, inner);
+      Block<W> w = block_of(o, outs, k, inner);
       for_each_row_tile(p.rows, [&](size_t row, auto rows) HWY_ATTR {
-        linear_strip<decltype(rows)::value>(p.x + row * p.x_stride + k, p.x_stride, w.first, w.stride, inner,
+        linear_strip<decltype(rows)::value>(p.x + row * p.x_stride + k, p.x_stride, w, inner,
                                             p.out + row * p.out_stride + o, p.out_stride, outs);
+        w.ahead = 0;  // the first rows have fetched the block
       });
     }
   }
@@ -149,14 +162,56 @@ void linear_of_one_row(const Product<W>& p) {
       row_times_row(p.x + k, p.w + o * p.w_stride + k, std::min(kInnerBlock, p.inner - k), p.out + o);
 }
 
+// Weights of a row as floats. Asks for the next block's meanwhile: nobody else reads ahead.
+HWY_INLINE void widen(const BF16* HWY_RESTRICT from, size_t count, float* HWY_RESTRICT to) {
+  constexpr size_t kAheadBytes = 32768, kLine = 64 / sizeof(BF16);
+  for (size_t line = 0; line < count; line += kLine) {
+    __builtin_prefetch(reinterpret_cast<const BF16*>(reinterpret_cast<uintptr_t>(from + line) + kAheadBytes),
+                       0, 2);
+    for_each_vector(std::min(kLine, count - line), [&](size_t i, size_t n) HWY_ATTR {
+      store_up_to(load_up_to(from + line + i, n), to + line + i, n);
+    });
+  }
+}
+
+// Many rows meet each weight: it is made a float once, and the block stays in cache while they pass.
+void linear_of_widened(const Product<BF16>& p) {
+  constexpr size_t kOuts = 16;
+  alignas(64) float widened[kOuts * kDecodedStride];
+  const Product<float> floats{.x = p.x,
+                              .x_stride = p.x_stride,
+                              .w = nullptr,
+                              .w_stride = 0,
+                              .out = p.out,
+                              .out_stride = p.out_stride,
+                              .rows = p.rows,
+                              .outs = p.outs,
+                              .inner = p.inner};
+  linear_blocks(floats, kOuts, [&](size_t o, size_t outs, size_t k, size_t inner) HWY_ATTR {
+    for (size_t i = 0; i < outs; ++i) {
+      widen(p.w + (o + i) * p.w_stride + k, inner, widened + i * kDecodedStride);
+    }
+    return Block<float>{widened, kDecodedStride, 0};
+  });
+}
+
 template <class W>
 void linear_of(const Product<W>& p) {
   // With short vectors the chain of one output's sums would take longer than reading.
   if constexpr (kLanes >= 16) {
     if (p.rows == 1) return linear_of_one_row(p);
   }
+  const bool is_few = p.rows <= kFewRows;
+  if constexpr (std::is_same_v<W, BF16>) {
+    if (!is_few) return linear_of_widened(p);
+  }
+  // Whole tiles ahead, so that a tile asks for each line of a later one once.
+  constexpr size_t kLeastAhead = 8192;
+  const size_t tile_bytes =
+      std::max<size_t>(1, outs_of_tile(std::min(p.rows, kMaxRows)) * p.w_stride * sizeof(W));
+  const size_t ahead = is_few ? (kLeastAhead + tile_bytes - 1) / tile_bytes * tile_bytes : 0;
   linear_blocks(p, kOutBlock<W>, [&](size_t o, size_t /*outs*/, size_t k, size_t /*inner*/) {
-    return Block<W>{p.w + o * p.w_stride + k, p.w_stride};
+    return Block<W>{p.w + o * p.w_stride + k, p.w_stride, ahead};
   });
 }
 
@@ -253,7 +308,7 @@ void linear_coded(const LinearArgs& args, std::vector<float>& decoded) {
     for (size_t i = 0; i < outs; ++i)
       vector_decode_row(args.w, static_cast<int64_t>(o + i), static_cast<int64_t>(k),
                         static_cast<int64_t>(inner), decoded.data() + i * kDecodedStride);
-    return Block<float>{decoded.data(), kDecodedStride};
+    return Block<float>{decoded.data(), kDecodedStride, 0};
   });
 }
 

@@ -65,6 +65,22 @@ HWY_INLINE void add_sums(const V (&acc)[kOuts], float* to) {
   }
 }
 
+// The same for a tile: four sums at a time, of whichever rows they are.
+template <size_t kRows, size_t kOuts>
+HWY_INLINE void add_tile_sums(const V (&acc)[kRows][kOuts], float* out, size_t out_stride) {
+  if constexpr (kOuts % 4 == 0) {
+    for (size_t r = 0; r < kRows; ++r) add_sums<kOuts>(acc[r], out + r * out_stride);
+  } else {
+    constexpr size_t kCount = kRows * kOuts;
+    const auto at = [&](size_t i)
+                        HWY_ATTR { return i < kCount ? acc[i / kOuts][i % kOuts] : hn::Zero(Floats()); };
+    float each[(kCount + 3) / 4 * 4];
+    for (size_t i = 0; i < kCount; i += 4)
+      store_four(sums_of_lanes(at(i), at(i + 1), at(i + 2), at(i + 3)), each + i);
+    for (size_t i = 0; i < kCount; ++i) out[i / kOuts * out_stride + i % kOuts] += each[i];
+  }
+}
+
 }  // namespace lockstep::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
