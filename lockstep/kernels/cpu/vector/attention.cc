@@ -25,9 +25,8 @@ namespace {
 // Tokens [begin, begin + count) of a sequence as floats, one after the other.
 void gather_keys(const MlaAbsorbedArgs& args, const PagedSequence& sequence, int64_t begin, int64_t count,
                  float* keys) {
-  const int64_t width = args.cache.shape[1];
-  for (int64_t t = 0; t < count; ++t)
-    copy_cached(args.cache, cache_row(sequence, args.page_size, begin + t), 0, width, keys + t * width);
+  const TokenRows rows(sequence, args.page_size, begin, count);
+  vector_copy_rows({.cache = args.cache, .rows = rows.all(), .width = args.cache.shape[1]}, keys);
 }
 
 void attend_sequence(const MlaAbsorbedArgs& args, const PagedSequence& sequence, Range some_heads,
@@ -48,9 +47,10 @@ void attend_sequence(const MlaAbsorbedArgs& args, const PagedSequence& sequence,
     for (int64_t j = std::max<int64_t>(0, begin - first_position); j < sequence.num_rows; ++j) {
       const int64_t visible = std::min(count, first_position + j + 1 - begin);
       const TensorView values = matrix(scratch.keys.data(), visible, args.latent, width);
+      score_rows(q_of(sequence.first_row + j), visible, scratch);
       attend_block(
-          q_of(sequence.first_row + j), values, out_of(sequence.first_row + j), args.scale,
-          [&](int64_t) { return Range{0, visible}; }, scratch.state.data() + j * heads, scratch);
+          values, out_of(sequence.first_row + j), args.scale, [&](int64_t) { return Range{0, visible}; },
+          scratch.state.data() + j * heads, scratch);
     }
   }
   for (int64_t j = 0; j < sequence.num_rows; ++j) {
@@ -79,8 +79,9 @@ void attend_rows(const MlaExpandedArgs& args, int64_t head, int64_t first, int64
     const TensorView values =
         matrix(head_of(args.kv, begin, head) + args.nope, count, value_width, args.kv.stride[0]);
     const int64_t skip = std::max<int64_t>(0, begin - first_position);  // rows that see none of the block
+    score_rows(q.row_range(skip, rows - skip), count, scratch);
     attend_block(
-        q.row_range(skip, rows - skip), values, out.row_range(skip, rows - skip), args.scale,
+        values, out.row_range(skip, rows - skip), args.scale,
         [&](int64_t i) { return Range{0, std::min(count, first_position + skip + i + 1 - begin)}; },
         scratch.state.data() + skip, scratch);
   }

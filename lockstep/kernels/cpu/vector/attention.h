@@ -12,13 +12,13 @@
 namespace lockstep::kernels::cpu {
 
 constexpr int64_t kTokenBlock = 64;
-constexpr int64_t kRowBlock = 48;  // rows of one head that share a block of keys in the expanded form
+constexpr int64_t kRowBlock = 96;  // rows of one head that share a block of keys in the expanded form
 
 // Memory for at most `queries` at a time: the heads of a row, or kRowBlock rows of a head, or rows of a group
 // of heads.
 struct AttentionScratch {
   std::vector<float> queries, outs;  // [queries, width], of a group of heads
-  std::vector<float> keys, values;   // [kTokenBlock, width]
+  std::vector<float> keys, values;   // [kTokenBlock, width]; keys of groups of heads [width, kTokenBlock]
   std::vector<float> scores;         // [queries, kTokenBlock]
   std::vector<float> part;           // [queries, value width]: what one block of tokens adds
   std::vector<float> factor;         // [queries]: what it shrinks the earlier blocks by

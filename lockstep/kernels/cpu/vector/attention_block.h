@@ -2,9 +2,13 @@
 // What the attention ops of the vectorised implementation share: some queries and one block of tokens.
 // Private to them.
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "lockstep/kernels/cpu/elements.h"
+#include "lockstep/kernels/cpu/scalar_ops.h"
 #include "lockstep/kernels/cpu/vector/attention.h"
+#include "lockstep/kernels/cpu/vector/cached_rows.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -12,14 +16,19 @@ inline float* head_of(const TensorView& cube, int64_t row, int64_t head) {
   return cube.as<float>() + row * cube.stride[0] + head * cube.stride[1];
 }
 
-// A cached row, or a part of it, as floats.
-inline void copy_cached(const TensorView& cache, int64_t row, int64_t column, int64_t width, float* to) {
-  if (cache.dtype == DType::kBF16) {
-    vector_widen(row_of<BF16>(cache, row) + column, to, width);
-  } else {
-    std::copy_n(row_of<float>(cache, row) + column, width, to);
+// Where the tokens [begin, begin + count) of a sequence lie, of a block at most.
+class TokenRows {
+ public:
+  TokenRows(const PagedSequence& sequence, int page_size, int64_t begin, int64_t count) : count_(count) {
+    for (int64_t t = 0; t < count; ++t)
+      row_[static_cast<size_t>(t)] = cache_row(sequence, page_size, begin + t);
   }
-}
+  std::span<const int64_t> all() const { return std::span(row_).first(static_cast<size_t>(count_)); }
+
+ private:
+  std::array<int64_t, kTokenBlock> row_;
+  const int64_t count_;
+};
 
 // Queries that are weighed together although they see different numbers of tokens.
 constexpr int64_t kUnevenQueries = 6;
@@ -59,18 +68,25 @@ void weigh_values(const TensorView& weights, const TensorView& values, const Ten
   }
 }
 
-// Adds `count` tokens to what `rows` queries have accumulated in `out` [rows, value]. The queries lie in `q`
-// [rows, width], their keys in scratch.keys [count, width]; query i sees the tokens in visible(i), which is
-// not empty and neither begins nor ends earlier with greater i.
+// The products of queries [rows, width] with keys that lie one after the other in scratch.keys, for as many
+// tokens as `count`: to scores [rows, kTokenBlock].
+inline void score_rows(const TensorView& q, int64_t count, AttentionScratch& scratch) {
+  vector_linear({.x = q,
+                 .w = view_of(scratch.keys.data(), {count, q.shape[1]}),
+                 .out = matrix(scratch.scores.data(), q.shape[0], count, kTokenBlock)});
+}
+
+// Adds tokens to what `rows` queries have accumulated in `out` [rows, value]. scratch.scores [rows,
+// kTokenBlock] holds the queries' products with their keys, `values` [count, value] what they are to weigh;
+// query i sees the tokens in visible(i), which is not empty and neither begins nor ends earlier with greater
+// i.
 template <class Visible>
-void attend_block(const TensorView& q, const TensorView& values, const TensorView& out, float scale,
-                  Visible&& visible, SoftmaxState* state, AttentionScratch& scratch) {
-  const int64_t rows = q.shape[0];
-  const int64_t count = values.shape[0];
+void attend_block(const TensorView& values, const TensorView& out, float scale, Visible&& visible,
+                  SoftmaxState* state, AttentionScratch& scratch) {
+  const int64_t rows = out.shape[0];
   const int64_t width = values.shape[1];
-  const TensorView scores = matrix(scratch.scores.data(), rows, count, kTokenBlock);
+  const TensorView scores = matrix(scratch.scores.data(), rows, values.shape[0], kTokenBlock);
   const TensorView part = view_of(scratch.part.data(), {rows, width});
-  vector_linear({.x = q, .w = view_of(scratch.keys.data(), {count, q.shape[1]}), .out = scores});
   for (int64_t i = 0; i < rows; ++i) {
     const Range seen = visible(i);
     float* score = row_of<float>(scores, i) + seen.begin;

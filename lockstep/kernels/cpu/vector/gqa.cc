@@ -59,25 +59,35 @@ class GroupRun {
   }
 
   void attend(Range tokens) {
-    for (int64_t t = 0; t < tokens.size(); ++t) {
-      const int64_t row = cache_row(sequence_, args_.page_size, tokens.begin + t);
-      copy_cached(args_.k, row, column_, head_dim_, scratch_.keys.data() + t * head_dim_);
-      copy_cached(args_.v, row, column_, head_dim_, scratch_.values.data() + t * head_dim_);
-    }
+    const TokenRows rows(sequence_, args_.page_size, tokens.begin, tokens.size());
+    vector_copy_columns({.cache = args_.k, .rows = rows.all(), .column = column_, .width = head_dim_},
+                        scratch_.keys.data(), kTokenBlock);
+    vector_copy_rows({.cache = args_.v, .rows = rows.all(), .column = column_, .width = head_dim_},
+                     scratch_.values.data());
     // Rows before the block see none of it, nor do rows whose window begins behind it.
     const int64_t skip = std::max<int64_t>(0, tokens.begin - first_position_);
     int64_t stop = rows_.size();
     while (stop > skip && first_seen(first_position_ + stop - 1) >= tokens.end) --stop;
     const int64_t first = skip * heads_.size(), count = (stop - skip) * heads_.size();
+    score_columns(q_.row_range(first, count), tokens.size());
     attend_block(
-        q_.row_range(first, count), view_of(scratch_.values.data(), {tokens.size(), head_dim_}),
-        out_.row_range(first, count), args_.scale,
+        view_of(scratch_.values.data(), {tokens.size(), head_dim_}), out_.row_range(first, count),
+        args_.scale,
         [&](int64_t i) {
           const int64_t position = first_position_ + skip + i / heads_.size();
           return Range{std::max<int64_t>(0, first_seen(position) - tokens.begin),
                        std::min(tokens.size(), position + 1 - tokens.begin)};
         },
         scratch_.state.data() + first, scratch_);
+  }
+
+  // Keys lie in columns, so that a vector holds the products of as many tokens.
+  void score_columns(const TensorView& q, int64_t count) {
+    const int64_t padded = (count + kPaddedRows - 1) / kPaddedRows * kPaddedRows;
+    vector_matmul({.x = q,
+                   .w = matrix(scratch_.keys.data(), head_dim_, padded, kTokenBlock),
+                   .out = matrix(scratch_.scores.data(), q.shape[0], padded, kTokenBlock)},
+                  ChainFrom::kZero);
   }
 
   const GqaArgs& args_;

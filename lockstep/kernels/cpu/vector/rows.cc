@@ -201,11 +201,6 @@ void divide(float* acc, float divisor, int64_t count) {
   });
 }
 
-void widen(const BF16* from, float* out, int64_t count) {
-  for_each_vector(static_cast<size_t>(count),
-                  [&](size_t i, size_t n) HWY_ATTR { store_up_to(load_up_to(from + i, n), out + i, n); });
-}
-
 int64_t target() { return HWY_TARGET; }
 
 }  // namespace lockstep::kernels::cpu::HWY_NAMESPACE
@@ -224,7 +219,6 @@ HWY_EXPORT(pull_weighted);
 HWY_EXPORT(softmax_block);
 HWY_EXPORT(scale_add);
 HWY_EXPORT(divide);
-HWY_EXPORT(widen);
 HWY_EXPORT(target);
 
 std::string_view vector_target() {
@@ -257,9 +251,6 @@ void vector_scale_add(float* acc, float factor, const float* x, int64_t count) {
 }
 void vector_divide(float* acc, float divisor, int64_t count) {
   HWY_DYNAMIC_DISPATCH(divide)(acc, divisor, count);
-}
-void vector_widen(const BF16* from, float* out, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(widen)(from, out, count);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -57,7 +57,4 @@ float vector_softmax_block(float* score, int64_t count, float scale, SoftmaxStat
 void vector_scale_add(float* acc, float factor, const float* x, int64_t count);
 void vector_divide(float* acc, float divisor, int64_t count);
 
-// out = the numbers of a cached row as floats.
-void vector_widen(const BF16* from, float* out, int64_t count);
-
 }  // namespace lockstep::kernels::cpu
