@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "lockstep/base/control_groups.h"
+#include "lockstep/base/split.h"
 #include "lockstep/kernels/cpu/compute_threads.h"
 #include "tests/kernels/implementations.h"
 #include "tests/kernels/matrices.h"
@@ -114,6 +115,23 @@ TEST_P(ThreadsTest, Products) {
         return out;
       });
     }
+}
+
+TEST_P(ThreadsTest, ProductsOfOneMatrix) {
+  for (const int64_t rows : {0, 1, 16, 97}) {
+    Matrix x = Matrix::drawn(1, rows, 1030), w = Matrix::drawn(2, 320, 1030), bias = Matrix::drawn(3, 1, 320);
+    expect_same_bits(fmt::format("linears of {} rows", rows), [&](Kernels& kernels) {
+      Matrix out(rows, 320);
+      std::vector<LinearArgs> products;
+      for (const Range outs : {Range{0, 240}, Range{240, 240}, Range{240, 241}, Range{241, 320}})
+        products.push_back({.x = x.view(),
+                            .w = w.view().row_range(outs.begin, outs.size()),
+                            .out = out.view().col_range(outs.begin, outs.size()),
+                            .bias = view_of(&bias.at(0, outs.begin), {outs.size()})});
+      kernels.linears(products);
+      return out;
+    });
+  }
 }
 
 TEST_P(ThreadsTest, Experts) {

@@ -144,6 +144,22 @@ class VectorKernels final : public Kernels {
       cpu::run_linear(args, cut.rows(tile), cut.outs(tile), scratch);
     });
   }
+  // The tiles of all are shared out together, so that threads wait for each other once.
+  void linears(std::span<const LinearArgs> products) override {
+    cuts_.clear();
+    int64_t num_tiles = 0;
+    for (const LinearArgs& args : products) {
+      cpu::check(args);
+      cuts_.push_back(
+          cpu::cut_product(args.x.rows(), args.w.num_rows, args.w.num_cols, crew_.threads.size()));
+      num_tiles += cuts_.back().count();
+    }
+    crew_.for_each(num_tiles, [&](int64_t tile, ThreadScratch& scratch) {
+      size_t at = 0;
+      for (; tile >= cuts_[at].count(); ++at) tile -= cuts_[at].count();
+      cpu::run_linear(products[at], cuts_[at].rows(tile), cuts_[at].outs(tile), scratch);
+    });
+  }
   void matmul(const MatmulArgs& args) override {
     cpu::check(args);
     over_rows(crew_, args.x.rows(), args.x.cols() * args.w.num_cols, [&](Range rows, ThreadScratch& scratch) {
@@ -220,6 +236,7 @@ class VectorKernels final : public Kernels {
 
   cpu::Crew crew_;
   std::vector<cpu::ExpertTile> tiles_;
+  std::vector<cpu::ProductCut> cuts_;
 };
 
 }  // namespace
