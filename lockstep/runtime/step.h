@@ -50,6 +50,9 @@ struct SequenceRows {
   // Snapshots of slots lie in slots behind those, and are copied whole: before all rows of the step from
   // load_slot to `slot`, after all rows from `slot` to save_slot. -1: nothing is copied.
   int32_t load_slot = -1, save_slot = -1;
+  // For the scheduler, which adds to the pages of a row that it gets back what has come since: the state of
+  // the table that they were copied from. 0: of none.
+  uint64_t pages_version = 0;
 };
 
 struct StepInput {

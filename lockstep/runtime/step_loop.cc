@@ -81,16 +81,25 @@ void StepLoop::cancel(RequestId id) {
     finish(*found->second, FinishReason::kCancelled, {});
 }
 
+std::vector<RequestId> StepLoop::open_by_age() const {
+  std::vector<RequestId> ids;
+  ids.reserve(open_.size());
+  for (const auto& [id, request] : open_) ids.push_back(id);
+  std::ranges::sort(ids);
+  return ids;
+}
+
 void StepLoop::cancel_all() {
-  while (!open_.empty()) cancel(open_.begin()->first);
+  for (const RequestId id : open_by_age()) cancel(id);
 }
 
 void StepLoop::fail_all(const std::string& reason) {
   scheduler_.abandon();
   is_in_step_ = false;
   cancelled_in_step_.clear();
-  for (; !open_.empty(); open_.erase(open_.begin())) {
-    const OpenRequest& request = *open_.begin()->second;
+  for (const RequestId id : open_by_age()) {
+    const std::unique_ptr<OpenRequest> owned = std::move(open_.extract(id).mapped());
+    const OpenRequest& request = *owned;
     // One that had no row in a step can be asked for again: it was not what failed.
     ErrorCode code = ErrorCode::kInternal;
     try {
@@ -132,8 +141,11 @@ void StepLoop::step(const std::function<void()>& meanwhile) {
   totals_.last_step_rows.assign(input->plan.rows_per_home.begin(), input->plan.rows_per_home.end());
   for (size_t replica = 0; replica < input->replicas.size(); ++replica) {
     const std::vector<SequenceRows>& sequences = input->replicas[replica];
-    for (size_t i = 0; i < sequences.size(); ++i)
-      commit(sequences[i], draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      scheduler_.fetch_ahead(static_cast<int32_t>(replica), sequences, i);
+      commit(static_cast<int32_t>(replica), sequences[i],
+             draws.results(static_cast<int32_t>(replica), static_cast<int32_t>(i)));
+    }
   }
   if (config_.num_drafts > 0) make_drafts(*input);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -158,7 +170,7 @@ void StepLoop::make_drafts(const StepInput& step) {
     executor_.run(*input, [&round](const LogitRow& row) { round.take(row); });
 }
 
-void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
+void StepLoop::commit(int32_t replica, const SequenceRows& rows, std::span<RowResult> results) {
   if (results.empty()) return;
   const auto found = open_.find(rows.id);
   if (found == open_.end()) return;  // it was cancelled while the step ran
@@ -182,7 +194,7 @@ void StepLoop::commit(const SequenceRows& rows, std::span<RowResult> results) {
   }
   if (request.draw.max_new_tokens == 0) return finish(request, FinishReason::kLength, std::move(event));
   const bool is_each = rows.wanted == WantedLogits::kEach;
-  take_tokens(request, rows, is_each ? results : results.last(1), std::move(event));
+  take_tokens(request, {replica, rows}, is_each ? results : results.last(1), std::move(event));
 }
 
 void StepLoop::take_scores(OpenRequest& request, std::span<RowResult> results) {
@@ -222,7 +234,7 @@ std::string complaint_of(const DrawState& draw, int32_t id) {
 }  // namespace
 
 // The draw of the first row, and of each further one as long as the draft that it followed is what was drawn.
-void StepLoop::take_tokens(OpenRequest& request, const SequenceRows& rows, std::span<RowResult> results,
+void StepLoop::take_tokens(OpenRequest& request, const Place& place, std::span<RowResult> results,
                            Event event) {
   const RequestId id = request.id;
   const bool verifies = results.size() > 1;
@@ -236,16 +248,17 @@ void StepLoop::take_tokens(OpenRequest& request, const SequenceRows& rows, std::
       return finish(request, FinishReason::kError, std::move(event));
     }
     const int32_t token = results[row].token.token_id;
-    if (take_token(request, std::move(results[row].token), event) == Goes::kEnded) return;
-    if (row + 1 == results.size() || rows.token_ids[row + 1] != token) break;
-    scheduler_.accept_draft(id);
+    if (take_token(request, place, std::move(results[row].token), event) == Goes::kEnded) return;
+    if (row + 1 == results.size() || place.rows.token_ids[row + 1] != token) break;
+    scheduler_.accept_draft(place.replica, place.rows);
     ++totals_.accepted_tokens;
   }
   event.id = id;
   post(request.sink, std::move(event));
 }
 
-StepLoop::Goes StepLoop::take_token(OpenRequest& request, OutputToken token, Event& event) {
+StepLoop::Goes StepLoop::take_token(OpenRequest& request, const Place& place, OutputToken token,
+                                    Event& event) {
   DrawState& draw = request.draw;
   const int32_t id = token.token_id;
   const auto end = [&](FinishReason reason, Event last) {
@@ -267,7 +280,7 @@ StepLoop::Goes StepLoop::take_token(OpenRequest& request, OutputToken token, Eve
   if (uses_token_counts(draw.params)) draw.counts.add_output(id);
   const bool is_full = draw.num_prompt + draw.num_output >= config_.limits.max_sequence_tokens();
   if (is_full || draw.num_output >= draw.max_new_tokens) return end(FinishReason::kLength, std::move(event));
-  scheduler_.append(request.id, id);
+  scheduler_.append(place.replica, place.rows, id);
   return Goes::kOn;
 }
 

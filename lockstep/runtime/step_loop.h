@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "lockstep/runtime/engine.h"
@@ -76,12 +77,18 @@ class StepLoop {
     Event event;
   };
 
+  // So that ends come in the same order every time.
+  std::vector<RequestId> open_by_age() const;
   void say_what_logits_are_for(StepInput& input) const;
-  void commit(const SequenceRows& rows, std::span<RowResult> results);
+  void commit(int32_t replica, const SequenceRows& rows, std::span<RowResult> results);
   void take_scores(OpenRequest& request, std::span<RowResult> results);
-  void take_tokens(OpenRequest& request, const SequenceRows& rows, std::span<RowResult> results, Event event);
+  struct Place {  // of a sequence in the step that ran
+    int32_t replica;
+    const SequenceRows& rows;
+  };
+  void take_tokens(OpenRequest& request, const Place& place, std::span<RowResult> results, Event event);
   enum class Goes : uint8_t { kOn, kEnded };
-  Goes take_token(OpenRequest& request, OutputToken token, Event& event);
+  Goes take_token(OpenRequest& request, const Place& place, OutputToken token, Event& event);
   void make_drafts(const StepInput& step);
   void finish(OpenRequest& request, FinishReason reason, Event event);
   void post(const std::shared_ptr<const EventSink>& sink, Event event);
@@ -89,8 +96,7 @@ class StepLoop {
   StepLoopConfig config_;
   Executor& executor_;
   Scheduler scheduler_;
-  std::map<RequestId, std::unique_ptr<OpenRequest>>
-      open_;  // by age, so that ends come in the same order every time
+  std::unordered_map<RequestId, std::unique_ptr<OpenRequest>> open_;
   std::multimap<std::chrono::steady_clock::time_point, RequestId> waits_until_;
   std::deque<Outgoing> outbox_;
   EngineStats totals_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/hash.h"
 #include "tests/runtime/scheduler_fixture.h"
 
 namespace lockstep::runtime {
@@ -53,6 +54,55 @@ TEST(Scheduler, RowsCarryTokensContextAndPages) {
   EXPECT_EQ(first.plan.step + 1, second.plan.step);
   EXPECT_THAT(first.plan.counts[0].logit_rows, ElementsAre());
   EXPECT_THAT(second.plan.counts[0].logit_rows, ElementsAre(1));
+}
+
+// A step's rows go on where those of the step before ended; a scheduler that gets none back copies all anew.
+TEST(Scheduler, RowsThatAreKeptFromStepToStepAreThoseOfAFreshStep) {
+  SchedulerLimits limits = roomy();
+  limits.shape.num_replicas = 2;
+  limits.pages_per_replica = 24;  // so few that sequences are preempted and pages evicted
+  limits.prefix_cache = PrefixCache::kOn;
+  Scheduler keeping(limits), fresh(limits);
+  RequestId last_id = 0;
+  uint64_t draw = 0;
+  for (int step = 0; step < 600; ++step) {
+    for (uint64_t i = 0; i < mix64(++draw) % 3 && last_id < 400; ++i) {
+      const auto length = static_cast<int>(1 + mix64(++draw) % 40);
+      ++last_id;
+      keeping.add(prompt_of(last_id, length));
+      fresh.add(prompt_of(last_id, length));
+    }
+    std::optional<StepInput> kept = keeping.next();
+    const std::optional<StepInput> other = fresh.next();
+    ASSERT_EQ(kept.has_value(), other.has_value());
+    if (!kept) continue;
+    keeping.commit();
+    fresh.commit();
+    ASSERT_EQ(kept->plan.hash, other->plan.hash);
+    for (size_t replica = 0; replica < kept->replicas.size(); ++replica) {
+      ASSERT_EQ(kept->replicas[replica].size(), other->replicas[replica].size());
+      for (size_t i = 0; i < kept->replicas[replica].size(); ++i) {
+        const SequenceRows& is = kept->replicas[replica][i];
+        const SequenceRows& should_be = other->replicas[replica][i];
+        ASSERT_EQ(is.id, should_be.id);
+        ASSERT_EQ(is.token_ids, should_be.token_ids);
+        ASSERT_EQ(is.page_table, should_be.page_table) << "request " << is.id << " in step " << step;
+        if (keeping.sequence(is.id).num_pending() > 0) continue;
+        if (keeping.sequence(is.id).num_tokens() >= 60 || mix64(++draw) % 12 == 0) {
+          keeping.remove(is.id);
+          fresh.remove(is.id);
+        } else {
+          const auto token = static_cast<int32_t>(mix64(++draw) % 3);
+          keeping.append(is.id, token);
+          fresh.append(is.id, token);
+        }
+      }
+    }
+    keeping.recycle(*std::move(kept));
+  }
+  EXPECT_GT(keeping.num_preemptions(), 0U);
+  EXPECT_GT(keeping.prefix_counts().hit, 0U);
+  EXPECT_EQ(last_id, 400U);
 }
 
 // contract: schedule.cheapest-replica

@@ -40,7 +40,9 @@ void write_plan(const planning::StepPlan& plan, ByteWriter& writer) {
 }
 
 void write_sequence(const SequenceRows& rows, ByteWriter& writer) {
-  const auto& [id, kind, wanted, use, token_ids, context, page_table, slot, load_slot, save_slot] = rows;
+  const auto& [id, kind, wanted, use, token_ids, context, page_table, slot, load_slot, save_slot, version] =
+      rows;
+  static_cast<void>(version);  // the scheduler's own
   writer.put(id);
   writer.put(kind);
   writer.put(wanted);

@@ -25,6 +25,7 @@ PrefixTree::PrefixTree(int32_t num_pages, int32_t page_size) : page_size_(page_s
   LOCKSTEP_CHECK_GE(num_pages, 0);
   LOCKSTEP_CHECK_GE(page_size, 1);
   nodes_.resize(static_cast<size_t>(num_pages));
+  page_of_key_.reserve(nodes_.size());  // a table that grows would make a step wait
   tokens_.resize(static_cast<size_t>(num_pages) * static_cast<size_t>(page_size));
 }
 

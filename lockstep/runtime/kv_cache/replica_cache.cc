@@ -28,7 +28,7 @@ void ReplicaCache::take(const PrefixHit& hit, PageTable& table) {
   LOCKSTEP_CHECK_EQ(table.pages.size(), size_t{0});
   for (const int32_t page : hit.pages) tree_.use(page);
   if (hit.snapshot != SnapshotPool::kNone) snapshots_.touch(hit.pages.back());
-  table = {.pages = hit.pages, .num_shared = hit.num_pages()};
+  table = {.pages = hit.pages, .num_shared = hit.num_pages(), .version = ++last_version_};
 }
 
 int32_t ReplicaCache::num_available_beside(const PrefixHit& hit) const {
@@ -65,6 +65,7 @@ void ReplicaCache::shrink(PageTable& table, int32_t num_pages, Owner owner) {
   std::vector<int32_t> behind(table.pages.begin() + num_pages, table.pages.end());
   pool_.release(behind, owner);
   table.pages.resize(static_cast<size_t>(num_pages));
+  table.version = ++last_version_;
 }
 
 void ReplicaCache::share(const TreePath& path, int32_t num_full, PageTable& table, Owner owner) {
@@ -77,6 +78,7 @@ void ReplicaCache::share(const TreePath& path, int32_t num_full, PageTable& tabl
     if (shared == PrefixTree::kNone) return;
     pool_.hand_over(own, owner, shared == own ? PagePool::kTree : Owner{0});
     table.pages[at] = shared;
+    if (shared != own) table.version = ++last_version_;
     ++table.num_shared;
   }
 }

@@ -39,6 +39,9 @@ struct PrefixHit {
 struct PageTable {
   std::vector<int32_t> pages;
   int32_t num_shared = 0;  // of these at the beginning, pages of the tree
+  // Another one as soon as a page in it has changed or gone; pages that come behind leave it. No two tables
+  // of a cache ever have the same; 0: the table has not begun.
+  uint64_t version = 0;
 };
 
 class ReplicaCache {
@@ -94,6 +97,7 @@ class ReplicaCache {
   PagePool pool_;
   PrefixTree tree_;
   SnapshotPool snapshots_;
+  uint64_t last_version_ = 0;
 };
 
 }  // namespace lockstep::runtime

@@ -13,7 +13,8 @@ Scheduler::Replica::Replica(const SchedulerLimits& limits)
              .sequence_state = limits.sequence_state,
              .first_snapshot = limits.shape.capacity.max_requests,
              .num_snapshots = limits.num_snapshots}),
-      slots(limits.shape.capacity.max_requests) {}
+      slots(limits.shape.capacity.max_requests),
+      by_slot(static_cast<size_t>(limits.shape.capacity.max_requests), nullptr) {}
 
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
   const Status status = check_limits(limits);
@@ -85,6 +86,7 @@ std::optional<StepInput> Scheduler::next() {
 // round, so the oldest always advances.
 void Scheduler::plan_decodes(Replica& replica) {
   for (size_t i = 0; i < replica.running.size(); ++i) {  // preemption shortens the list from its end
+    fetch_sequence_ahead(replica.running, i);
     Sequence& sequence = *replica.running[i];
     while (sequence.decodes() && sequence.is_running && sequence.num_planned == 0) {
       if (replica.cache.grow(sequence.table, num_pages_for(sequence.num_tokens(), limits_.page_size),
@@ -99,6 +101,7 @@ void Scheduler::plan_decodes(Replica& replica) {
 // Drafts of a sequence that decodes, as many as pages that are free and the budget hold. Whoever needs such a
 // page for what is known takes it back.
 int32_t Scheduler::room_for_drafts(Replica& replica, Sequence& sequence) {
+  if (sequence.drafts.empty()) return 0;
   const Budget& budget = replica.budget;
   const auto wanted = static_cast<int32_t>(sequence.drafts.size());
   // A row for it and for each younger one, which may decode too.
@@ -310,6 +313,7 @@ bool Scheduler::has_pages_for(const Replica& replica, const Sequence& sequence, 
 void Scheduler::start(Sequence& sequence, const PrefixHit& hit) {
   Replica& replica = home(sequence);
   sequence.slot = replica.slots.take(sequence.id);
+  replica.by_slot[static_cast<size_t>(sequence.slot)] = &sequence;
   sequence.is_running = true;
   replica.cache.take(hit, sequence.table);
   sequence.num_cached = hit.num_pages() * limits_.page_size;
@@ -361,6 +365,7 @@ bool Scheduler::start_elsewhere(Sequence& sequence, const std::vector<uint8_t>& 
 void Scheduler::stop(Sequence& sequence, Pages pages) {
   Replica& replica = home(sequence);
   replica.slots.release(sequence.slot, sequence.id);
+  replica.by_slot[static_cast<size_t>(sequence.slot)] = nullptr;
   sequence.slot = -1;
   sequence.is_running = false;
   sequence.num_cached = 0;
@@ -395,7 +400,9 @@ void Scheduler::commit() {
   LOCKSTEP_CHECK(phase_ == Phase::kInStep, "no step is running after step {}", num_steps_);
   phase_ = Phase::kBetweenSteps;
   for (Replica& replica : replicas_) {
-    for (Sequence* sequence : replica.running) {
+    for (size_t i = 0; i < replica.running.size(); ++i) {
+      fetch_sequence_ahead(replica.running, i);
+      Sequence* sequence = replica.running[i];
       const bool is_scored =
           sequence->num_planned > 0 && sequence->wanted(sequence->num_planned) == WantedLogits::kAll;
       // Rows of drafts count only once they are accepted.
@@ -410,6 +417,7 @@ void Scheduler::commit() {
         extend_page_keys(sequence->cache_salt, sequence->tokens, limits_.page_size, sequence->page_keys);
         replica.cache.share(sequence->path(), num_full, sequence->table, sequence->id);
       }
+      if (sequence->load_slot < 0 && sequence->save_slot < 0) continue;
       const int32_t last_page = sequence->num_cached / limits_.page_size - 1;
       end_snapshot(replica, *sequence,
                    last_page >= 0 && last_page < sequence->table.num_shared
@@ -428,9 +436,24 @@ void Scheduler::abandon() {
     }
 }
 
-void Scheduler::append(RequestId id, int32_t token) {
-  Sequence& sequence = find(id);
-  LOCKSTEP_CHECK(sequence.is_running, "request {} does not run", id);
+void Scheduler::append(RequestId id, int32_t token) { append_to(find(id), token); }
+
+void Scheduler::append(int32_t replica, const SequenceRows& rows, int32_t token) {
+  append_to(seated(replica, rows), token);
+}
+
+void Scheduler::fetch_ahead(int32_t replica, std::span<const SequenceRows> rows, size_t at) const {
+  const std::vector<Sequence*>& seats = replicas_[static_cast<size_t>(replica)].by_slot;
+  const auto ahead = [&](size_t by) {
+    return at + by < rows.size() ? seats[static_cast<size_t>(rows[at + by].slot)] : nullptr;
+  };
+  if (const Sequence* sequence = ahead(kSequencesAhead)) fetch_lines(*sequence);
+  if (const Sequence* sequence = ahead(kTokensAhead))
+    __builtin_prefetch(sequence->tokens.data() + sequence->tokens.size(), 1);
+}
+
+void Scheduler::append_to(Sequence& sequence, int32_t token) {
+  LOCKSTEP_CHECK(sequence.is_running, "request {} does not run", sequence.id);
   LOCKSTEP_CHECK_EQ(sequence.num_pending(), 0);
   LOCKSTEP_CHECK_LT(sequence.num_tokens(), limits_.max_sequence_tokens());
   sequence.tokens.push_back(token);
@@ -438,10 +461,10 @@ void Scheduler::append(RequestId id, int32_t token) {
   ++sequence.account->tokens_had;
 }
 
-void Scheduler::accept_draft(RequestId id) {
-  Sequence& sequence = find(id);
+void Scheduler::accept_draft(int32_t replica, const SequenceRows& rows) {
+  Sequence& sequence = seated(replica, rows);
   LOCKSTEP_CHECK(sequence.decodes() && sequence.num_verified > 0,
-                 "request {} has {} tokens that are not cached, {} drafts were run", id,
+                 "request {} has {} tokens that are not cached, {} drafts were run", sequence.id,
                  sequence.num_pending(), sequence.num_verified);
   ++sequence.num_cached;
   --sequence.num_verified;
@@ -489,6 +512,14 @@ void Scheduler::remove(RequestId id, Pages pages) {
 
 void Scheduler::clear_cache() {
   for (Replica& replica : replicas_) replica.cache.clear();
+}
+
+Sequence& Scheduler::seated(int32_t replica, const SequenceRows& rows) {
+  const std::vector<Sequence*>& seats = replicas_[static_cast<size_t>(replica)].by_slot;
+  Sequence* sequence = seats[static_cast<size_t>(rows.slot)];
+  LOCKSTEP_CHECK(sequence != nullptr && sequence->id == rows.id,
+                 "request {} has slot {} of replica {} no more", rows.id, rows.slot, replica);
+  return *sequence;
 }
 
 Sequence& Scheduler::find(RequestId id) {

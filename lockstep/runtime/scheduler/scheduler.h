@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -46,9 +47,13 @@ class Scheduler {
 
   // The token drawn after the last one of a running sequence, all of which is cached.
   void append(RequestId id, int32_t token);
+  // The same of the sequence whose rows these are, which the last step ran: nothing is looked up.
+  void append(int32_t replica, const SequenceRows& rows, int32_t token);
+  // Whoever walks the rows of a replica has come to the one at `at`: memory of those ahead is asked for.
+  void fetch_ahead(int32_t replica, std::span<const SequenceRows> rows, size_t at) const;
   // The token appended last is the next of the drafts that the last step ran: its row is in the cache
   // already.
-  void accept_draft(RequestId id);
+  void accept_draft(int32_t replica, const SequenceRows& rows);
   // Tokens that may follow a running sequence's; the next step verifies as many as there is room for. Between
   // steps.
   void propose(RequestId id, std::vector<int32_t> drafts);
@@ -89,13 +94,16 @@ class Scheduler {
     WaitingQueue waiting;
     std::vector<Sequence*> running;  // oldest first
     SlotPool slots;
-    int64_t num_tokens = 0;  // of all its sequences: its load
+    std::vector<Sequence*> by_slot;  // [slots] whose it is; null: nobody's
+    int64_t num_tokens = 0;          // of all its sequences: its load
     Budget budget;
   };
   enum class Phase : uint8_t { kBetweenSteps, kInStep };
 
   Replica& home(const Sequence& sequence) { return replicas_[static_cast<size_t>(sequence.replica)]; }
   Sequence& find(RequestId id);
+  Sequence& seated(int32_t replica, const SequenceRows& rows);
+  void append_to(Sequence& sequence, int32_t token);
   int32_t cheapest_replica(const Sequence& sequence) const;
 
   void plan_decodes(Replica& replica);

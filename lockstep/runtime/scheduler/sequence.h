@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,29 +29,31 @@ struct TenantAccount {
   int64_t tokens_had = 0;
 };
 
-struct Sequence {
+// What every step looks at comes first, in as few cache lines as it takes.
+struct alignas(64) Sequence {
   RequestId id = 0;
   int32_t replica = 0;
   bool is_pinned = false;  // the request named its replica
   bool is_running = false;
   std::vector<int32_t> tokens;  // the prompt, then what was drawn
   int32_t num_prompt = 0;
-  int32_t num_to_score = 0;     // prompt positions whose logits are wanted, the last one's apart
-  int32_t num_scored = 0;       // of these, done; stays when the sequence is preempted
-  int32_t num_cached = 0;       // tokens that the cache holds
-  int32_t num_planned = 0;      // rows in the step that is being formed or run
-  int32_t num_verified = 0;     // drafts that the last step ran behind the token drawn last
-  int32_t slot = -1;            // while running
-  std::vector<int32_t> drafts;  // to be verified by the next step; not part of the tokens
+  int32_t num_to_score = 0;                // prompt positions whose logits are wanted, the last one's apart
+  int32_t num_scored = 0;                  // of these, done; stays when the sequence is preempted
+  int32_t num_cached = 0;                  // tokens that the cache holds
+  int32_t num_planned = 0;                 // rows in the step that is being formed or run
+  int32_t num_verified = 0;                // drafts that the last step ran behind the token drawn last
+  int32_t slot = -1;                       // while running
+  int32_t load_slot = -1, save_slot = -1;  // as SequenceRows, in the step that is being formed or run
+  std::vector<int32_t> drafts;             // to be verified by the next step; not part of the tokens
   PageTable table;
+  std::shared_ptr<TenantAccount> account;
+  // From here on nothing that every step looks at.
   int32_t priority = 0;
   std::string tenant;
-  std::shared_ptr<TenantAccount> account;
   std::string cache_salt;
-  std::vector<uint64_t> page_keys;         // of full pages of `tokens`, with a prefix cache
-  int32_t last_snapshot = 0;               // tokens of the state that it began with or copied last
-  int32_t wanted_snapshot = 0;             // tokens after which others could go on, had they a copy; 0: none
-  int32_t load_slot = -1, save_slot = -1;  // as SequenceRows, in the step that is being formed or run
+  std::vector<uint64_t> page_keys;  // of full pages of `tokens`, with a prefix cache
+  int32_t last_snapshot = 0;        // tokens of the state that it began with or copied last
+  int32_t wanted_snapshot = 0;      // tokens after which others could go on, had they a copy; 0: none
   // Prompt tokens that were taken from the cache when it first started; -1 before.
   int32_t num_from_cache = -1;
 
@@ -69,6 +72,18 @@ struct Sequence {
     return num_rows == num_pending() ? WantedLogits::kLast : WantedLogits::kNone;
   }
 };
+
+// Sequences lie apart in memory, and every step looks at each: those ahead are asked for in time, and a
+// little later what lies behind their pointers.
+inline constexpr size_t kSequencesAhead = 8, kTokensAhead = 4;
+inline void fetch_lines(const Sequence& sequence) {
+  constexpr size_t kLine = 64, kLines = 3;  // of what every step looks at
+  const char* begin = reinterpret_cast<const char*>(&sequence);
+  for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(begin + line * kLine);
+}
+inline void fetch_sequence_ahead(std::span<Sequence* const> sequences, size_t at) {
+  if (at + kSequencesAhead < sequences.size()) fetch_lines(*sequences[at + kSequencesAhead]);
+}
 
 constexpr int32_t num_logit_rows(WantedLogits wanted, int32_t num_rows) {
   if (wanted == WantedLogits::kAll || wanted == WantedLogits::kEach) return num_rows;

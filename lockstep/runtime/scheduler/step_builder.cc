@@ -6,10 +6,38 @@
 namespace lockstep::runtime {
 namespace {
 
+// Rows of a step before keep their pages: with thousands of sequences, copying all tables anew would be most
+// of a step's forming.
+void write_pages(const PageTable& table, int32_t num_pages, SequenceRows& rows) {
+  const auto wanted = static_cast<size_t>(num_pages);
+  const size_t kept = rows.pages_version == table.version ? std::min(rows.page_table.size(), wanted) : 0;
+  rows.page_table.resize(kept);
+  rows.page_table.insert(rows.page_table.end(), table.pages.begin() + static_cast<std::ptrdiff_t>(kept),
+                         table.pages.begin() + num_pages);
+  rows.pages_version = table.version;
+}
+
+// The sequence's own rows of the step before, if they are near: both lists are in order of age, and those
+// that have ended since are passed over.
+SequenceRows& rows_for(const Sequence& sequence, size_t place, std::vector<SequenceRows>& rows) {
+  constexpr size_t kMostPassed = 16;
+  if (place == rows.size()) return rows.emplace_back();
+  const size_t end = std::min(rows.size(), place + kMostPassed);
+  size_t at = place;
+  while (at < end && rows[at].id < sequence.id) ++at;
+  if (at != place && at < end && rows[at].id == sequence.id) std::swap(rows[place], rows[at]);
+  return rows[place];
+}
+
+void fetch_tokens_ahead(std::span<Sequence* const> sequences, size_t at) {
+  if (at + kTokensAhead >= sequences.size()) return;
+  const Sequence& ahead = *sequences[at + kTokensAhead];
+  __builtin_prefetch(ahead.tokens.data() + ahead.num_cached);
+}
+
 // Into `rows`, whose vectors keep their memory.
 void write_rows(const Sequence& sequence, int32_t page_size, SequenceRows& rows) {
   const auto begin = sequence.tokens.begin() + sequence.num_cached;
-  const auto first_page = sequence.table.pages.begin();
   rows.id = sequence.id;
   rows.kind = sequence.decodes() ? RowKind::kDecode : RowKind::kPrompt;
   rows.wanted = sequence.wanted(sequence.num_planned);
@@ -18,7 +46,7 @@ void write_rows(const Sequence& sequence, int32_t page_size, SequenceRows& rows)
   rows.token_ids.insert(rows.token_ids.end(), sequence.drafts.begin(),
                         sequence.drafts.begin() + (sequence.num_planned - num_known));
   rows.context = sequence.num_cached + sequence.num_planned;
-  rows.page_table.assign(first_page, first_page + num_pages_for(rows.context, page_size));
+  write_pages(sequence.table, num_pages_for(rows.context, page_size), rows);
   rows.slot = sequence.slot;
   rows.load_slot = sequence.load_slot;
   rows.save_slot = sequence.save_slot;
@@ -29,19 +57,33 @@ void write_rows(const Sequence& sequence, int32_t page_size, SequenceRows& rows)
 // Decode rows first, then prompts, each oldest first: kernels for either kind then see a range of rows.
 planning::ReplicaCounts Scheduler::fill(const Replica& replica, std::vector<SequenceRows>& rows) const {
   planning::ReplicaCounts counts;
+  counts.logit_rows.reserve(replica.running.size());
   size_t num_sequences = 0;
-  for (const RowKind kind : {RowKind::kDecode, RowKind::kPrompt}) {
-    for (const Sequence* sequence : replica.running) {
-      if (sequence->num_planned == 0 || sequence->decodes() != (kind == RowKind::kDecode)) continue;
-      if (num_sequences == rows.size()) rows.emplace_back();
-      write_rows(*sequence, limits_.page_size, rows[num_sequences]);
-      const int32_t end = counts.num_target_rows + sequence->num_planned;
-      const WantedLogits wanted = rows[num_sequences++].wanted;
-      for (int32_t row = end - num_logit_rows(wanted, sequence->num_planned); row < end; ++row)
-        counts.logit_rows.push_back(row);
-      counts.num_target_rows = end;
-      ++counts.num_requests;
-    }
+  const auto add = [&](const Sequence& sequence) {
+    SequenceRows& own = rows_for(sequence, num_sequences++, rows);
+    write_rows(sequence, limits_.page_size, own);
+    const int32_t end = counts.num_target_rows + sequence.num_planned;
+    for (int32_t row = end - num_logit_rows(own.wanted, sequence.num_planned); row < end; ++row)
+      counts.logit_rows.push_back(row);
+    counts.num_target_rows = end;
+    ++counts.num_requests;
+  };
+  size_t num_prompts = 0;
+  for (size_t i = 0; i < replica.running.size(); ++i) {
+    fetch_sequence_ahead(replica.running, i);
+    fetch_tokens_ahead(replica.running, i);
+    const Sequence& sequence = *replica.running[i];
+    if (sequence.num_planned == 0) continue;
+    if (sequence.decodes())
+      add(sequence);
+    else
+      ++num_prompts;
+  }
+  for (size_t i = 0; num_prompts > 0 && i < replica.running.size(); ++i) {
+    const Sequence& sequence = *replica.running[i];
+    if (sequence.num_planned == 0 || sequence.decodes()) continue;
+    add(sequence);
+    --num_prompts;
   }
   rows.resize(num_sequences);
   return counts;
@@ -51,6 +93,7 @@ StepInput Scheduler::build() {
   StepInput input = std::exchange(spare_, {});
   input.replicas.resize(replicas_.size());
   std::vector<planning::ReplicaCounts> counts;
+  counts.reserve(replicas_.size());
   int64_t num_rows = 0;
   for (size_t i = 0; i < replicas_.size(); ++i) {
     counts.push_back(fill(replicas_[i], input.replicas[i]));
