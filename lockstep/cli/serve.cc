@@ -57,7 +57,8 @@ int ended(std::unique_ptr<runtime::Engine> engine, const runtime::Health& health
   const bool all_came_back = engine->stop(kLastStepSeconds);
   if (!all_came_back) log_error("a rank has not come back from its step and is left behind");
   log_info("stopped");
-  const bool failed = health.state == runtime::Health::State::kFailed || !all_came_back;
+  const bool failed = health.state == runtime::Health::State::kFailed ||
+                      health.state == runtime::Health::State::kRestarting || !all_came_back;
   if (failed && !health.reason.empty())
     fmt::print(stderr, "lockstep: the engine had failed: {}\n", health.reason);
   if (!all_came_back) std::_Exit(kFailed);  // its thread may still use what exit() would free
@@ -91,6 +92,7 @@ int run(const ServeCommand& command) {
   runtime::EngineConfig config = command.engine;
   config.num_valid_tokens = chat_model->tokenizer().size();
   config.hosts.interrupted = &stop;
+  config.hosts.after_failure = runtime::HostsConfig::AfterFailure::kJoinAgain;
   auto engine = runtime::start_engine(config, progress_lines());
   if (!engine) return report(engine.error());
   if (stop.load() != 0) return kInterrupted;

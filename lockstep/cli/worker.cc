@@ -29,6 +29,8 @@ std::optional<int> run_as_worker(const Command& command) {
   // it; a second signal ends it at once.
   runtime::EngineConfig config = *engine;
   config.hosts.interrupted = &interrupted();
+  if (std::holds_alternative<ServeCommand>(command))
+    config.hosts.after_failure = runtime::HostsConfig::AfterFailure::kJoinAgain;
   if (const Status status = runtime::serve_ranks(config, progress_lines()); !status)
     return report(status.error());
   log_info("process {} ends with the head", place->index);

@@ -194,6 +194,8 @@ void EngineLife::deliver(StepTrace::Row row) {
 void EngineLife::fail(const std::string& reason) noexcept {
   try {
     log_error("the engine failed: {}", reason);
+    // Ranks, of other processes too, learn of what did not fail in one of them.
+    if (watch_.failure().empty()) watch_.interrupt(reason);
     bool is_lost = true;  // then its requests have been ended and blamed already
     {
       const std::lock_guard lock(desk_->mutex);

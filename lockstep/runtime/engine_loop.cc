@@ -191,8 +191,11 @@ Result<RequestId> EngineLoop::submit(Request request, EventSink sink) {
                    ""};
     id = next_id_++;
     EventSink gate = desk_->open->add(id, std::move(sink), fingerprint, request.label);
-    desk_->mail.accepted.push_back(
-        {id, std::move(request), std::move(gate), seed, waits_until(queue_timeout_)});
+    desk_->mail.accepted.push_back({.id = id,
+                                    .request = std::move(request),
+                                    .sink = std::move(gate),
+                                    .seed = seed,
+                                    .waits_until = waits_until(queue_timeout_)});
     ++num_accepted_;
   }
   desk_->wake.notify_one();
@@ -323,6 +326,11 @@ void EngineLoop::look_at_step(Lock& lock) {
   const std::shared_ptr<EngineLife> life = life_;
   const auto running = life->watch().running();
   if (!running) {
+    // A process that died while nothing ran: a step without rows brings out what is wrong.
+    if (!is_stopping_ && !life->watch().failure().empty()) {
+      desk_->mail.probe = true;
+      desk_->wake.notify_one();
+    }
     if (is_stopping_ && now > stop_by_ + faults_.grace)
       give_up_on_life(lock, "the engine's thread did not end when it was told to");
     return;

@@ -12,21 +12,28 @@ void say(const Progress& progress, const std::string& line) {
   if (progress) progress(line);
 }
 
-Status join_others(const EngineConfig& config, const Progress& progress, JoinedEngine& joined) {
-  const auto place = place_of(config.hosts, process_environment());
-  if (!place) return place.error();
-  const auto passport = passport_of(config, joined.described);
-  if (!passport) return passport.error();
-  auto found = collectives::join(*place, *passport, progress);
+// The cache is what every process can afford.
+Status join_others(JoinedEngine& joined, const Progress& progress) {
+  auto found = collectives::join(joined.place, joined.passport, progress);
   if (!found) return found.error();
   joined.links = found->links;
   joined.described.limits.pages_per_replica = static_cast<int32_t>(found->capacities.at(0));
   joined.described.limits.num_snapshots = static_cast<int32_t>(found->capacities.at(1));
   if (const Status status = check_limits(joined.described.limits); !status) return status.error();
-  const Range here = joined.links->ranks_of(place->index);
-  say(progress, fmt::format("all {} processes are here; this is process {} with ranks {} to {}", place->num,
-                            place->index, here.begin, here.end - 1));
+  const Range here = joined.links->ranks_of(joined.place.index);
+  say(progress, fmt::format("all {} processes are here; this is process {} with ranks {} to {}",
+                            joined.place.num, joined.place.index, here.begin, here.end - 1));
   return Done{};
+}
+
+Status find_others(const EngineConfig& config, const Progress& progress, JoinedEngine& joined) {
+  auto place = place_of(config.hosts, process_environment());
+  if (!place) return place.error();
+  auto passport = passport_of(config, joined.described);
+  if (!passport) return passport.error();
+  joined.place = *std::move(place);
+  joined.passport = *std::move(passport);
+  return join_others(joined, progress);
 }
 
 }  // namespace
@@ -48,8 +55,28 @@ Result<JoinedEngine> join_engine(const EngineConfig& config, const Progress& pro
   say(progress, "proved the plan on symbolic rows");
   for (const std::string& note : joined.described.notes) say(progress, fmt::format("note: {}", note));
   if (config.hosts.num > 1)
-    if (const Status status = join_others(config, progress, joined); !status) return status.error();
+    if (const Status status = find_others(config, progress, joined); !status) return status.error();
   return joined;
+}
+
+Status join_again(JoinedEngine& joined, const Progress& progress) {
+  const SchedulerLimits before = joined.described.limits;
+  joined.links = nullptr;
+  if (joined.place.index == 0)  // the engine goes on with the cache that it was started with
+    joined.passport.capacities = {before.pages_per_replica, before.num_snapshots};
+  if (Status status = join_others(joined, progress); !status) return status;
+  const SchedulerLimits& now = joined.described.limits;
+  if (joined.place.index != 0 ||
+      (now.pages_per_replica == before.pages_per_replica && now.num_snapshots == before.num_snapshots))
+    return Done{};
+  const std::string less = fmt::format(
+      "the processes that are here now have memory for {} pages and {} copies of states a replica, and the "
+      "engine was started with {} and {}: start all of them again",
+      now.pages_per_replica, now.num_snapshots, before.pages_per_replica, before.num_snapshots);
+  joined.described.limits = before;
+  joined.links->fail(less);
+  joined.links = nullptr;
+  return Error{ErrorCode::kUnavailable, less, "--hosts"};
 }
 
 Result<RankExecutorParts> rank_parts(const EngineConfig& config, const JoinedEngine& joined,

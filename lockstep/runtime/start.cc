@@ -113,6 +113,31 @@ Result<std::unique_ptr<Executor>> loaded_executor(const JoinedEngine& joined,
   return std::unique_ptr<Executor>(std::move(head));
 }
 
+using MakeExecutor = std::function<Result<std::unique_ptr<Executor>>()>;
+
+// What makes another executor after a failure: the same plan over the weights that are mapped already, with
+// other processes once all are there again. Null where an engine that failed ends.
+MakeExecutor maker_of(const EngineConfig& config, JoinedEngine joined, RankExecutorParts ranks,
+                      const Progress& progress) {
+  const bool has_others = joined.links != nullptr;
+  if (has_others && config.hosts.after_failure == HostsConfig::AfterFailure::kEnd) return nullptr;
+  joined.links = ranks.links = nullptr;  // they end with the executor that failed
+  return [joined = std::make_shared<JoinedEngine>(std::move(joined)), ranks = std::move(ranks), has_others,
+          device = config.device, progress]() mutable -> Result<std::unique_ptr<Executor>> {
+    if (has_others)
+      if (const Status status = join_again(*joined, progress); !status) return status.error();
+    RankExecutorParts parts = ranks;
+    parts.links = joined->links;
+    auto again = loaded_executor(*joined, Result<RankExecutorParts>(std::move(parts)));
+    joined->links = nullptr;
+    if (!again) return again.error();
+    const planning::Drafting drafting = joined->described.planned.configuration.stages.drafting;
+    if (const Status warm = warmed_up(**again, joined->described.limits, device, drafting); !warm)
+      return warm.error();
+    return again;
+  };
+}
+
 }  // namespace
 
 Result<PlannedEngine> plan_engine(const EngineConfig& config) {
@@ -233,16 +258,7 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   parts.faults.restart_timeout =
       3 * std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) +
       config.faults.step_timeout;
-  // After a failure: the same plan over the weights that are mapped already. Where there are other processes
-  // they have ended, and all have to be started again.
-  if (joined->links != nullptr) return make_engine(std::move(parts));
-  parts.make_executor = [ranks = *std::move(ranks), limits, device = config.device,
-                         drafting]() -> Result<std::unique_ptr<Executor>> {
-    auto again = make_rank_executor(ranks);
-    if (!again) return again.error();
-    if (const Status warm = warmed_up(**again, limits, device, drafting); !warm) return warm.error();
-    return std::unique_ptr<Executor>(*std::move(again));
-  };
+  parts.make_executor = maker_of(config, *std::move(joined), *std::move(ranks), progress);
   return make_engine(std::move(parts));
 }
 

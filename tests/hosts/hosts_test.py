@@ -231,6 +231,49 @@ class HostsTest(unittest.TestCase):
         head.process.terminate()
         self.assertEqual(head.end(), 1)
 
+    def becomes_sick(self):
+        """The seconds until it says so."""
+        begin = time.monotonic()
+        while self.health()[0] == 200 and time.monotonic() - begin < 10:
+            time.sleep(0.02)
+        return time.monotonic() - begin
+
+    def becomes_healthy(self, seconds=60):
+        until = time.monotonic() + seconds
+        while self.health()[0] != 200:
+            self.assertLess(time.monotonic(), until, self.health()[1])
+            time.sleep(0.05)
+
+    def test_a_process_that_comes_back_joins_again(self):
+        """Twice: who was there from the start and who came later both find the others again."""
+        for num in (2, 4):
+            with self.subTest(hosts=num):
+                processes = self.serve(num, "--context-length", "512")
+                before = self.chat("What is 17 + 25?", temperature=0)
+                for restart in (1, 2):
+                    ends, seconds = self.streams_until(processes[1].process.kill)
+                    self.assertLess(seconds, 3)
+                    self.assertTrue(all('"error"' in end for end in ends), ends)
+                    processes[1].end()
+                    processes[1] = Process(processes[1].process.args[1:])
+                    self.addCleanup(processes[1].kill)
+                    self.becomes_healthy()
+                    self.assertEqual(self.chat("What is 17 + 25?", temperature=0), before)
+                    self.assertIn(f'"restarts":{restart}', self.health()[1].replace(" ", ""))
+                processes[0].process.terminate()
+                self.assertEqual([process.end() for process in processes], [0] * num, processes[-1].errors)
+
+    def test_an_engine_that_may_not_start_again_ends_its_processes(self):
+        head, worker, other, last = self.serve(4, "--context-length", "512", "--max-engine-restarts", "0")
+        worker.process.kill()
+        self.assertEqual((other.end(10), last.end(10)), (1, 1))
+        self.assertLess(self.becomes_sick(), 2)
+        status, body = self.health()
+        self.assertEqual(status, 503)
+        self.assertIn("process 1", body)
+        head.process.terminate()
+        self.assertEqual(head.end(), 1)
+
     def test_a_stopped_process_is_an_error_and_no_hang(self):
         head, worker = self.serve(2, "--context-length", "512", "--host-timeout", "1.5")
         ends, seconds = self.streams_until(lambda: worker.process.send_signal(signal.SIGSTOP))
@@ -248,12 +291,45 @@ class HostsTest(unittest.TestCase):
     def test_what_differs_is_told_by_both(self):
         for of_worker, words in ((["--page-size", "32"], "--page-size is 32 in process 1 at 127.0.0.1 and 16 in the head"),
                                  (["--max-running-requests", "3"], "--max-running-requests is 3 in process 1"),
+                                 (["--host-timeout", "7"], "--host-timeout is 7 in process 1 at 127.0.0.1 and 5 in the head"),
                                  (["--model", QWEN], "the model's hash is ")):
             arguments = ["score", "--ids", "5,6", "--tp-size", "2"]
             model = [] if "--model" in of_worker else ["--model", DEEPSEEK]
             for process in self.start(2, arguments, of_process={0: ["--model", DEEPSEEK], 1: [*model, *of_worker]}):
                 self.assertNotEqual(process.end(30), 0)
                 self.assertIn(words, process.errors)
+
+    def test_who_calls_and_is_silent_keeps_nobody_out(self):
+        port = free_port()
+        arguments = ["score", "--model", DEEPSEEK, "--ids", "5,6", "--tp-size", "2", "--hosts", "2", "--coordinator",
+                     f"127.0.0.1:{port}"]
+        head = Process([*arguments, "--host-rank", "0"])
+        self.addCleanup(head.kill)
+        head.wait_for("waiting for process 1")
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+        self.addCleanup(lambda: [one.close() for one in silent])
+        begin = time.monotonic()
+        worker = Process([*arguments, "--host-rank", "1"])
+        self.addCleanup(worker.kill)
+        head.wait_for("process 1 of 2 is here")
+        self.assertLess(time.monotonic() - begin, 10, "twelve callers of three seconds each were waited for")
+        self.assertEqual((head.end(), worker.end()), (0, 0), head.errors)
+
+    def test_a_coordinator_that_is_no_address_of_the_head_is_told(self):
+        port = free_port()
+        processes = self.start(2, ["score", "--model", DEEPSEEK, "--ids", "5,6", "--tp-size", "2"],
+                               of_process={0: ["--coordinator", f"198.51.100.7:{port}"], 1: ["--coordinator", f"127.0.0.1:{port}"]})
+        self.assertEqual([process.end() for process in processes], [0, 0], processes[0].errors)
+        self.assertIn("--coordinator 198.51.100.7 stands for 198.51.100.7, which is no address of this machine",
+                      processes[0].errors)
+
+    def test_the_death_of_an_idle_process_is_noticed_at_once(self):
+        head, worker = self.serve(2, "--context-length", "512")
+        self.assertEqual(self.health()[0], 200)
+        worker.process.kill()
+        self.assertLess(self.becomes_sick(), 2)
+        head.process.terminate()
+        self.assertEqual(head.end(), 1)
 
     def test_who_is_missing_is_named(self):
         arguments = ["score", "--model", DEEPSEEK, "--ids", "5,6", "--tp-size", "4", "--hosts", "4", "--host-join-timeout",

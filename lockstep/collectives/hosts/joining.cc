@@ -9,6 +9,7 @@
 #include <random>
 
 #include "lockstep/base/json.h"
+#include "lockstep/collectives/hosts/callers.h"
 
 namespace lockstep::collectives {
 namespace {
@@ -16,11 +17,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kProtocol = 1;
-constexpr size_t kMostJoiningBytes = size_t{4} << 20;
 constexpr milliseconds kHello{3000};     // of who has called, to say who it is
 constexpr milliseconds kConnect{2000};   // of one address
 constexpr milliseconds kMeshing{30000};  // for connections between all, once all are there
 constexpr milliseconds kLook{200};       // between looks at an interrupt
+constexpr milliseconds kGlance{20};      // the same while somebody has called
 constexpr milliseconds kTell{5000};      // between lines about who is missing
 
 // What stops a start, thrown inside of this file only.
@@ -35,15 +36,6 @@ void send_json(TcpStream& stream, const Json& json) {
   const std::string text = to_text(json);
   const auto part = std::as_bytes(std::span<const char>(text));
   send_frame(stream, FrameKind::kJoining, {&part, 1});
-}
-
-// Empty where what came is not of this protocol.
-std::optional<Json> receive_json(TcpStream& stream, Clock::time_point deadline) {
-  const Frame frame = receive_frame(stream, kMostJoiningBytes, deadline);
-  const std::string_view text(reinterpret_cast<const char*>(frame.bytes.get()), frame.size);
-  auto json = parse_json(text, {.max_bytes = kMostJoiningBytes, .max_depth = 8});
-  if (frame.kind != FrameKind::kJoining || !json || !json->is_object()) return std::nullopt;
-  return *std::move(json);
 }
 
 int64_t number_in(const Json& json, const char* key) {
@@ -113,7 +105,9 @@ class Joining {
     const std::string at = is_loopback(place_.coordinator) ? place_.coordinator : std::string();
     const auto listener = TcpListener::open(at, place_.port);
     if (!listener) throw Refused{listener.error()};
+    if (const std::string doubt = doubt_about_coordinator(); !doubt.empty() && progress_) progress_(doubt);
     next_line_ = Clock::now() + milliseconds(1000);
+    Callers callers;
     while (std::ssize(guests_) + 1 < place_.num) {
       check_interrupt();
       tell_now_and_then(
@@ -125,9 +119,25 @@ class Joining {
                         guests_.size() + 1, place_.num);
         refuse_all(reason);
       }
-      if (auto caller = listener->accept_until(soon(kLook))) receive_guest(*std::move(caller));
+      if (callers.is_full()) {
+        if (auto caller = callers.next(soon(kLook))) receive_guest(*std::move(caller));
+        continue;
+      }
+      if (auto caller = listener->accept_until(soon(callers.is_empty() ? kLook : kGlance)))
+        callers.listen_to(*std::move(caller), kHello);
+      while (auto caller = callers.next(Clock::now())) receive_guest(*std::move(caller));
     }
     introduce();
+  }
+
+  // The others are told to call this name: who misspells it waits for them in vain.
+  std::string doubt_about_coordinator() const {
+    const std::string wrong = why_not_of_this_machine(place_.coordinator);
+    return wrong.empty() ? ""
+                         : fmt::format(
+                               "--coordinator {} {}: the other processes must be told a name or an "
+                               "address by which they reach this one",
+                               place_.coordinator, wrong);
   }
 
   std::string missing() const {
@@ -137,19 +147,14 @@ class Joining {
     return fmt::format("process{} {}", absent.size() == 1 ? "" : "es", fmt::join(absent, ", "));
   }
 
-  void receive_guest(TcpStream caller) {
-    const std::string address = caller.peer_address();
-    std::optional<Json> hello;
-    try {
-      hello = receive_json(caller, soon(kHello));
-    } catch (const ConnectionLost&) {
-      hello = std::nullopt;
-    }
+  void receive_guest(Callers::Caller from) {
+    auto& [caller, address, hello] = from;
     const auto say = [&](const std::string& line) {
       if (progress_) progress_(line);
     };
     if (!hello || number_in(*hello, "lockstep") < 1)
-      return say(fmt::format("{} called and is no process of lockstep", address));
+      return say(fmt::format("{} called and did not say within {} ms that it is a process of lockstep",
+                             address, kHello.count()));
     const int64_t index = number_in(*hello, "index");
     if (const std::string wrong = difference(*hello, index, address); !wrong.empty()) {
       tell(caller, {{"refused", wrong}});

@@ -1,6 +1,7 @@
 #include "lockstep/collectives/hosts/links.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "lockstep/base/log.h"
@@ -19,10 +20,6 @@ struct FrameHead {
   uint8_t unused[3] = {};
   uint64_t size = 0;
 };
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span<const char>(text));
-}
 
 Clock::time_point::rep now() { return Clock::now().time_since_epoch().count(); }
 
@@ -79,7 +76,15 @@ Links::Links(const Options& options, std::map<int, TcpStream> streams) : options
 Links::~Links() {
   closing_ = true;
   watcher_ = {};
+  // Who could not be told then, in the middle of a message, is told now: a failure is no farewell.
+  std::string reason;
+  Blame blame;
+  {
+    const std::lock_guard lock(mutex_);
+    reason = failure_, blame = blame_;
+  }
   for (auto& [process, peer] : peers_) {
+    if (!reason.empty()) send_failure(*peer, reason, blame);
     send_if_free(*peer, FrameKind::kBye, {});
     peer->stream.shut_down();
   }
@@ -127,7 +132,7 @@ void Links::send(int process, FrameKind kind, Parts parts) {
     send_frame(peer.stream, kind, parts);
     return;
   } catch (const ConnectionLost& loss) {
-    fail(fmt::format("{} is gone ({})", name_of(process), loss.what()));
+    lose(process, fmt::format("is gone ({})", loss.what()));
   }
   throw Fatal(failure());
 }
@@ -143,18 +148,30 @@ void Links::send_if_free(Peer& peer, FrameKind kind, Parts parts) noexcept {
   }
 }
 
-void Links::fail(const std::string& reason) { fail_as(reason, Tell::kEveryone); }
+// The number of the process that was lost, or -1, and then the reason.
+void Links::send_failure(Peer& peer, std::string_view reason, const Blame& blame) noexcept {
+  const int32_t lost = blame.cause == Cause::kProcessLost ? blame.process : -1;
+  const std::string_view told = reason.substr(0, kMostReasonBytes);
+  const std::span<const std::byte> parts[] = {std::as_bytes(std::span(&lost, 1)),
+                                              std::as_bytes(std::span(told.data(), told.size()))};
+  send_if_free(peer, FrameKind::kFailed, parts);
+}
 
-void Links::fail_as(const std::string& reason, Tell tell) {
+void Links::fail(const std::string& reason) { fail_as(reason, Tell::kEveryone, {}); }
+
+void Links::lose(int process, const std::string& what) {
+  fail_as(fmt::format("{} {}", name_of(process), what), Tell::kEveryone, {Cause::kProcessLost, process});
+}
+
+void Links::fail_as(const std::string& reason, Tell tell, Blame blame) {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty() || closing_) return;
     failure_ = reason;
+    blame_ = blame;
   }
   if (tell == Tell::kEveryone) {
-    const std::string short_reason = reason.substr(0, kMostReasonBytes);
-    const std::span<const std::byte> part = bytes_of(short_reason);
-    for (auto& [process, peer] : peers_) send_if_free(*peer, FrameKind::kFailed, {&part, 1});
+    for (auto& [process, peer] : peers_) send_failure(*peer, reason, blame);
   }
   const std::shared_lock lock(using_);
   for (const auto& [kind, user] : users_)
@@ -166,7 +183,11 @@ std::string Links::failure() const {
   return failure_;
 }
 
-bool Links::has_left(int process) const { return peers_.at(process)->left; }
+Links::Cause Links::cause(int process) const {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) return Cause::kNone;
+  return blame_.process == process ? blame_.cause : Cause::kFailure;
+}
 
 void Links::receive(int process, Peer& peer) {
   try {
@@ -176,7 +197,7 @@ void Links::receive(int process, Peer& peer) {
       if (peer.left) return;
     }
   } catch (const ConnectionLost& loss) {
-    fail(fmt::format("{} is gone ({})", name_of(process), loss.what()));
+    lose(process, fmt::format("is gone ({})", loss.what()));
   } catch (const std::exception& failure) {
     fail(fmt::format("a message of {} was refused: {}", name_of(process), failure.what()));
   }
@@ -190,15 +211,20 @@ void Links::take(int process, Peer& peer, Frame frame) {
     case FrameKind::kWork:
       return hand_over(process, std::move(frame));
     case FrameKind::kFailed: {
-      const size_t size = std::min(frame.size, kMostReasonBytes);
-      const std::string reason(reinterpret_cast<const char*>(frame.bytes.get()), size);
-      return fail_as(fmt::format("{}: {}", name_of(process), reason), Tell::kOwner);
+      int32_t lost = -1;
+      if (frame.size < sizeof(lost)) break;
+      std::memcpy(&lost, frame.bytes.get(), sizeof(lost));
+      const size_t size = std::min(frame.size - sizeof(lost), kMostReasonBytes);
+      const std::string reason(reinterpret_cast<const char*>(frame.bytes.get()) + sizeof(lost), size);
+      return fail_as(fmt::format("{}: {}", name_of(process), reason), Tell::kOwner,
+                     {lost < 0 ? Cause::kFailure : Cause::kProcessLost, lost});
     }
     case FrameKind::kBye:
       peer.left = true;
       // All end when the head does, and may hear of each other's end before they hear of its.
       if (process != 0 && own() != 0) return;
-      return fail_as(fmt::format("{} has ended", name_of(process)), Tell::kOwner);
+      return fail_as(fmt::format("{} has ended", name_of(process)), Tell::kOwner,
+                     {Cause::kProcessLeft, process});
     case FrameKind::kJoining:
       break;
   }
@@ -245,8 +271,8 @@ void Links::watch(const std::stop_token& stop) {
       send_if_free(*peer, FrameKind::kAlive, {});
       const auto silent = Clock::duration(now() - peer->last_heard.load());
       if (silent <= options_.silence) continue;
-      fail(fmt::format("{} has said nothing for {} ms (--host-timeout)", name_of(process),
-                       std::chrono::duration_cast<std::chrono::milliseconds>(silent).count()));
+      lose(process, fmt::format("has said nothing for {} ms (--host-timeout)",
+                                std::chrono::duration_cast<std::chrono::milliseconds>(silent).count()));
       peer->stream.shut_down();
     }
   }

@@ -15,6 +15,7 @@
 #include <shared_mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -92,8 +93,10 @@ class Links {
   // Tells the others and this process's owner. The first reason is kept.
   void fail(const std::string& reason);
   std::string failure() const;  // empty where nothing failed
-  // The process ended in good order.
-  bool has_left(int process) const;
+  // What ended the links, before anything else went wrong.
+  enum class Cause : uint8_t { kNone, kFailure, kProcessLeft, kProcessLost };
+  // kFailure also where it was another process.
+  Cause cause(int process) const;
 
  private:
   struct Peer {
@@ -109,7 +112,13 @@ class Links {
   void hand_over(int process, Frame frame);
   void watch(const std::stop_token& stop);
   enum class Tell : uint8_t { kEveryone, kOwner };
-  void fail_as(const std::string& reason, Tell tell);
+  struct Blame {
+    Cause cause = Cause::kFailure;
+    int process = -1;
+  };
+  void fail_as(const std::string& reason, Tell tell, Blame blame);
+  void lose(int process, const std::string& what);
+  void send_failure(Peer& peer, std::string_view reason, const Blame& blame) noexcept;
   void send_if_free(Peer& peer, FrameKind kind, Parts parts) noexcept;
 
   const Options options_;
@@ -123,7 +132,8 @@ class Links {
   };
   std::vector<Early> early_;  // what came before its user; guarded by using_
   mutable std::mutex mutex_;
-  std::string failure_;  // guarded by mutex_
+  std::string failure_;  // guarded by mutex_, as is what follows
+  Blame blame_;
   std::atomic<bool> closing_{false};
   std::jthread watcher_;
 };

@@ -228,6 +228,21 @@ bool is_loopback(const std::string& host) {
   return true;
 }
 
+// Only an address of its own can be bound.
+std::string why_not_of_this_machine(const std::string& host) {
+  auto found = resolve(host, 0, 0);
+  if (!found) return fmt::format("is not known here ({})", found.error().message);
+  std::string addresses;
+  for (const addrinfo* one = found->get(); one != nullptr; one = one->ai_next) {
+    const int made = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    const bool is_own = made >= 0 && bind(made, one->ai_addr, one->ai_addrlen) == 0;
+    if (made >= 0) close(made);
+    if (is_own) return "";
+    addresses += (addresses.empty() ? "" : ", ") + text_of(one->ai_addr, one->ai_addrlen);
+  }
+  return fmt::format("stands for {}, which is no address of this machine", addresses);
+}
+
 std::vector<std::string> interface_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};

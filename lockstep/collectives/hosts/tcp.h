@@ -71,6 +71,10 @@ Result<TcpStream> connect_to(const std::string& host, int port, std::chrono::mil
 // Does the name stand for this machine alone, as 127.0.0.1 does?
 bool is_loopback(const std::string& host);
 
+// What speaks against the name or address standing for this machine: that the resolver does not know it, or
+// knows it by addresses that no interface has. Empty: nothing.
+std::string why_not_of_this_machine(const std::string& host);
+
 // The addresses of this machine's interfaces by which others may reach it: not loopback, not link-local.
 std::vector<std::string> interface_addresses();
 

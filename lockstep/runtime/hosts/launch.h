@@ -18,6 +18,9 @@ struct HostsConfig {
   double join_seconds = 120;                      // --host-join-timeout
   double silence_seconds = 5;                     // --host-timeout
   const std::atomic<int>* interrupted = nullptr;  // not 0: stop waiting for the others
+  // A server's processes find each other again; a command's end.
+  enum class AfterFailure : uint8_t { kEnd, kJoinAgain };
+  AfterFailure after_failure = AfterFailure::kEnd;
 };
 
 // The value of a variable, or null.
