@@ -48,11 +48,18 @@ std::vector<WarmUpSequence> prompts_of_a_full_step(const planning::Capacity& cap
 }
 
 // The smallest and the largest steps of both kinds, so that what they need is there before a request comes
-// and memory that does not suffice is found now.
+// and memory that does not suffice is found now. A CPU has nothing to record or to choose, gets its scratch a
+// page at a time, and would be about as long with a full step as with a request that fills it: there the
+// largest steps are of a few rows.
 void warm_up(Executor& executor, const SchedulerLimits& limits, Device device, planning::Drafting drafting) {
   // A GPU's scratch for attention grows with the context up to so many tokens.
   constexpr int32_t kContextOfMostScratch = 4096;
-  const planning::Capacity& capacity = limits.shape.capacity;
+  constexpr int32_t kRowsOnCpu = 16;
+  planning::Capacity capacity = limits.shape.capacity;
+  if (device == Device::kCpu) {
+    capacity.max_rows = std::min(capacity.max_rows, kRowsOnCpu);
+    capacity.max_decode_rows = std::min(capacity.max_decode_rows, kRowsOnCpu);
+  }
   const int32_t longest = limits.max_sequence_tokens();
   const WarmUpPages pages{.page_size = limits.page_size, .per_replica = limits.pages_per_replica};
   const WarmUpSequence decode{
