@@ -20,6 +20,10 @@ std::map<int, Segment> by_home(const std::vector<Segment>& segments) {
   return found;
 }
 
+bool combines(const Step& step) {
+  return step.kind == StepKind::kCombine || step.kind == StepKind::kFusedCombineAdd;
+}
+
 bool row_is_finite(const TensorView& x, int64_t row) {
   const float* values = x.as<float>() + row * x.stride[0];
   return std::all_of(values, values + x.cols(), [](float value) { return std::isfinite(value); });
@@ -498,12 +502,51 @@ ExpertRows Boundary::dispatch(const Rows& rows, const Routing& routing, int64_t 
   return {dispatched_->rows, dispatched_->expert_start};
 }
 
+bool Boundary::keeps_rows() const {
+  LOCKSTEP_CHECK(edge_ > 0 && edge_ < plan_->edges.size(), "edge {} of {}", edge_, plan_->edges.size());
+  const auto &in = plan_->edges[edge_ - 1].steps, &out = plan_->edges[edge_].steps;
+  return !in.empty() && in.back().kind == StepKind::kDispatch && in.back().over.empty() && !out.empty() &&
+         combines(out.front()) && out.front().over.empty() &&
+         parts_.plans.chain[edge_].signatures.front().slots == planning::ExchangeSlots::kExactCount;
+}
+
+ExpertRows Boundary::room_for_experts(const Rows& rows, const Routing& routing, int64_t num_experts) {
+  return {dispatched_->row_buffer.view({routing.expert_idx.num_elements(), rows.x.cols()}),
+          dispatched_->start_buffer.view(DType::kI32, {num_experts + 1})};
+}
+
+TensorView Boundary::run_experts(const Rows& rows, const Routing& routing, int64_t first_expert,
+                                 const kernels::GroupedFfnArgs& ffn, TensorView shared,
+                                 kernels::Readers readers) {
+  LOCKSTEP_CHECK(keeps_rows(), "rows are exchanged on the way to {} experts", ffn.gate.size());
+  const Step& step = plan_->edges[edge_].steps.front();
+  const int64_t num_rows = routing.expert_idx.rows();
+  std::vector<Buffer>& slot_buffers = dispatched_->slot_buffers;
+  if (slot_buffers.empty()) slot_buffers.emplace_back(*dispatched_->memory);
+  const TensorView slot_of = slot_buffers[0].view(DType::kI32, {num_rows, routing.expert_idx.cols()});
+  const kernels::PlaceSlotsArgs::Source placed{
+      .x = rows.x, .expert_idx = routing.expert_idx, .slot_of = slot_of};
+  const kernels::PullWeightedArgs::Source pulled{.y = ffn.y, .slot_of = slot_of};
+  const TensorView out = combined_.view({num_rows, parts_.hidden});
+  note(names_.at(plan_)[step.id]);
+  parts_.kernels.routed_ffn(
+      {.place = {.sources = {&placed, 1},
+                 .first_expert = first_expert,
+                 .expert_start = ffn.expert_start,
+                 .out = ffn.x,
+                 .readers = readers},
+       .ffn = ffn,
+       .pull = {.pull = {.sources = {&pulled, 1}, .weight = routing.weight, .out = out},
+                .plus = shared,
+                .onto = step.kind == StepKind::kFusedCombineAdd ? residual_ : TensorView()}});
+  note_stage();
+  done_steps_ = 1;
+  return out;
+}
+
 TensorView Boundary::combine(TensorView y, const Routing& routing, TensorView shared) {
   const planning::Edge& edge = plan_->edges[edge_];
-  const auto combines = [](StepKind kind) {
-    return kind == StepKind::kCombine || kind == StepKind::kFusedCombineAdd;
-  };
-  LOCKSTEP_CHECK(!edge.steps.empty() && combines(edge.steps.front().kind),
+  LOCKSTEP_CHECK(!edge.steps.empty() && combines(edge.steps.front()),
                  "the plan's edge out of {} has no combine", planning::to_text(edge.from));
   const Step& step = edge.steps.front();
   const int64_t rows = routing.expert_idx.rows();

@@ -98,6 +98,13 @@ class Boundary {
   // device what is given may be computed by the enter() that it is handed to alone.
   TensorView combine(TensorView y, const Routing& routing, TensorView shared);  // [rows as entered, hidden]
 
+  // The same two with the experts between them as one op, where rows come to this rank's experts without an
+  // exchange: the rows of `ffn` are the room, for every row's top_k slots.
+  bool keeps_rows() const;
+  ExpertRows room_for_experts(const Rows& rows, const Routing& routing, int64_t num_experts);
+  TensorView run_experts(const Rows& rows, const Routing& routing, int64_t first_expert,
+                         const kernels::GroupedFfnArgs& ffn, TensorView shared, kernels::Readers readers);
+
   // What the rank does, for people: "computes experts.3", or the step of an edge. From any thread.
   const std::string& doing() const { return *doing_.load(std::memory_order_relaxed); }
   // The rank has done its part of a step.

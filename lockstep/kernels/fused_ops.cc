@@ -2,6 +2,7 @@
 #include "lockstep/kernels/fused_ops.h"
 
 #include <cmath>
+#include <vector>
 
 #include "lockstep/kernels/kernels.h"
 
@@ -60,6 +61,32 @@ void Kernels::pull_add_norm(PullAddNormArgs& args) {
                       .out = args.out};
   sum_add_norm(norm);
   args.first_non_finite_row = norm.first_non_finite_row;
+}
+
+void Kernels::attend(const AttendArgs& args) {
+  attention_rows(args.rows);
+  gqa(args.gqa);
+}
+
+void Kernels::linear_route(const LinearRouteArgs& args) {
+  linear(args.product);
+  route(args.route);
+}
+
+void Kernels::routed_ffn(const RoutedFfnArgs& args) {
+  place_slots(args.place);
+  GroupedFfnArgs ffn = args.ffn;
+  std::vector<PullWeightedArgs::Source> sources(args.pull.pull.sources.begin(), args.pull.pull.sources.end());
+  if (memory().access() == Memory::Access::kByHost) {
+    const TensorView& start = ffn.expert_start;
+    const int64_t slots = start.as<int32_t>()[start.rows() - 1];  // in use
+    for (TensorView* view : {&ffn.x, &ffn.scratch, &ffn.y}) *view = view->row_range(0, slots);
+    for (PullWeightedArgs::Source& source : sources) source.y = source.y.row_range(0, slots);
+  }
+  grouped_ffn(ffn);
+  PullAddArgs pull = args.pull;
+  pull.pull.sources = sources;
+  pull_add(pull);
 }
 
 void Kernels::largest(const LargestArgs& args) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lockstep/kernels/attention.h"
 #include "lockstep/kernels/paged_sequence.h"
 #include "lockstep/kernels/readers.h"
 #include "lockstep/kernels/row_moves.h"
@@ -26,6 +27,13 @@ struct AttentionRowsArgs {
   int page_size = 0;
   TensorView keys, values;  // caches, [pages * page_size, key/value heads * head_dim] f32 or bf16
   Readers q_readers = Readers::kAny;
+};
+
+// attention_rows(), then gqa() of the same q, keys and values, of some or all of the sequences. The first
+// head_dim values of every head of q, and k, hold nothing behind it.
+struct AttendArgs {
+  AttentionRowsArgs rows;
+  GqaArgs gqa;
 };
 
 // pull_weighted(), then out += plus, then onto += out; an empty one is left out.

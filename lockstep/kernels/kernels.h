@@ -140,6 +140,20 @@ struct GroupedFfnArgs {
   TensorView y;        // out [slots, hidden] f32, or what type_of_expert_outputs() says
 };
 
+// linear(), whose output are the logits, then route().
+struct LinearRouteArgs {
+  LinearArgs product;
+  RouteArgs route;
+};
+
+// place_slots() of one source, grouped_ffn() of its slots, pull_add() of what that gives. Views between the
+// three are room for as many slots as all rows could need, and hold nothing behind it.
+struct RoutedFfnArgs {
+  PlaceSlotsArgs place;
+  GroupedFfnArgs ffn;
+  PullAddArgs pull;
+};
+
 // A point in the work of one rank's kernels for which another rank's can wait.
 class Fence {
  public:
@@ -180,6 +194,11 @@ class Kernels {
   virtual void attention_rows(const AttentionRowsArgs& args);
   virtual void pull_add(const PullAddArgs& args);
   virtual void pull_add_norm(PullAddNormArgs& args);
+  virtual void attend(const AttendArgs& args);
+  virtual void linear_route(const LinearRouteArgs& args);
+  virtual void routed_ffn(const RoutedFfnArgs& args);
+  // Up to so many experts of rows, routed_ffn() is more than the ops that it stands for.
+  virtual int64_t most_routed() const { return 0; }
   // What grouped_ffn() had best give its outputs as where pull_weighted() alone reads them.
   virtual DType type_of_expert_outputs(const GroupedFfnArgs& args) const {
     static_cast<void>(args);

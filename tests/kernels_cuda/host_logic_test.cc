@@ -41,6 +41,35 @@ TEST(Geometry, SplitsMakeBlocksEnoughAndNoMore) {
   EXPECT_EQ(head_tiles_of_group(128), 16);
 }
 
+// Splits that a cluster of blocks merges: as many as there would be, at most eight, and none where these
+// would be long.
+TEST(Geometry, SplitsOfAClusterOfBlocks) {
+  EXPECT_EQ(cluster_splits(1, 4), 1);
+  EXPECT_EQ(cluster_splits(512, 4), 8);
+  EXPECT_EQ(cluster_splits(513, 4), 8);  // 16 without
+  EXPECT_EQ(cluster_splits(2048, 4), 8);
+  EXPECT_EQ(cluster_splits(2049, 4), 0);
+  EXPECT_EQ(cluster_splits(131072, 256), 1);
+  EXPECT_EQ(cluster_splits(131072, 64), 4);
+  EXPECT_EQ(widest_split(513, 8), 128);
+  EXPECT_EQ(widest_split(512, 8), 64);
+  EXPECT_EQ(widest_split(1, 1), 64);
+}
+
+TEST(Geometry, FewRowsThroughRouterAndExperts) {
+  EXPECT_TRUE(router_fits_one_kernel(1, 2048, 128, 8));
+  EXPECT_FALSE(router_fits_one_kernel(9, 2048, 128, 8));
+  EXPECT_FALSE(router_fits_one_kernel(1, 2052, 128, 8));  // no whole pieces
+  EXPECT_FALSE(router_fits_one_kernel(1, 2048, 513, 8));
+  EXPECT_FALSE(router_fits_one_kernel(1, 2048, 128, 33));  // more than a warp has lanes
+  EXPECT_TRUE(experts_fit_routed(1, 8, 2048, 768));
+  EXPECT_TRUE(experts_fit_routed(4, 8, 2048, 768));
+  EXPECT_FALSE(experts_fit_routed(5, 8, 2048, 768));  // 40 entries
+  EXPECT_FALSE(experts_fit_routed(0, 8, 2048, 768));
+  EXPECT_FALSE(experts_fit_routed(4, 8, 2048, 2048));  // more than shared memory holds beside the rings
+  EXPECT_LE(routed_down_shared_bytes(32, 768), kMostRoutedShared);
+}
+
 TEST(Geometry, ExpertsOnTensorCoresNeedWholeSteps) {
   EXPECT_TRUE(experts_fit_tensor_cores(128, 2048, 768));
   EXPECT_FALSE(experts_fit_tensor_cores(128, 2048, 20));

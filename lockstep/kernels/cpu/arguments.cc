@@ -483,6 +483,31 @@ void check(const PullAddNormArgs& args) {
                        .out = args.out});
 }
 
+void check(const AttendArgs& args) {
+  check(args.rows);
+  check(args.gqa);
+  LOCKSTEP_CHECK(args.gqa.q.data == args.rows.q.data,
+                 "attention of other queries than the {} rows that are turned", args.rows.q.shape[0]);
+}
+
+void check(const LinearRouteArgs& args) {
+  check(args.product);
+  check(args.route);
+  LOCKSTEP_CHECK(args.product.out.data == args.route.logits.data,
+                 "{} rows of logits, and other ones are routed", args.product.out.shape[0]);
+}
+
+void check(const RoutedFfnArgs& args) {
+  check(args.place);
+  check(args.ffn);
+  check(args.pull);
+  LOCKSTEP_CHECK_EQ(args.place.sources.size(), size_t{1});
+  LOCKSTEP_CHECK_EQ(args.pull.pull.sources.size(), size_t{1});
+  LOCKSTEP_CHECK(
+      args.place.out.data == args.ffn.x.data && args.ffn.y.data == args.pull.pull.sources[0].y.data,
+      "{} slots, and other ones are computed or pulled", args.place.out.shape[0]);
+}
+
 void check(const LargestArgs& args) {
   check_f32_matrix(args.x);
   LOCKSTEP_CHECK_GE(args.num_valid, 1);

@@ -33,6 +33,9 @@ void check(const PullWeightedArgs& args);
 void check(const AttentionRowsArgs& args);
 void check(const PullAddArgs& args);
 void check(const PullAddNormArgs& args);
+void check(const AttendArgs& args);
+void check(const LinearRouteArgs& args);
+void check(const RoutedFfnArgs& args);
 void check(const LargestArgs& args);
 
 }  // namespace lockstep::kernels::cpu

@@ -73,20 +73,7 @@ void CudaKernels::route(const RouteArgs& args) {
   const uint8_t* valid = put(args, args.valid);
   if (!begins(args, valid, args.logits, args.bias, args.top_k, args.scale, args.expert_idx, args.weight))
     return;
-  cuda::route({.logits = mat(args.logits),
-               .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
-               .valid = valid,
-               .top_k = args.top_k,
-               .num_groups = args.num_groups,
-               .top_groups = args.top_groups,
-               .sigmoid = args.scoring == Scoring::kSigmoid,
-               .normalised = args.weights == RouteArgs::Weights::kNormalised,
-               .groups_by_best = args.group_score == RouteArgs::GroupScore::kBest,
-               .scale = args.scale,
-               .expert_idx = args.expert_idx.as<int32_t>(),
-               .idx_stride = args.expert_idx.stride[0],
-               .weight = mat(args.weight)},
-              stream());
+  cuda::route(route_of(args, valid), stream());
   end("route");
 }
 

@@ -72,6 +72,10 @@ class CudaKernels final : public Kernels {
   void pull_add(const PullAddArgs& args) override;
   void pull_add_norm(PullAddNormArgs& args) override;
   void attention_rows(const AttentionRowsArgs& args) override;
+  void attend(const AttendArgs& args) override;
+  void linear_route(const LinearRouteArgs& args) override;
+  void routed_ffn(const RoutedFfnArgs& args) override;
+  int64_t most_routed() const override { return kMostRoutedEntries; }
   void largest(const LargestArgs& args) override;
 
  private:
@@ -126,6 +130,12 @@ class CudaKernels final : public Kernels {
   void multiply(const LinearArgs& args);
   bool fits_tensor_cores(const GroupedFfnArgs& args) const;
   bool takes_tiles(const GroupedFfnArgs& args) const;
+  bool fits_routed(const RoutedFfnArgs& args) const;
+  bool fits_tiles(const GqaArgs& args) const;
+  bool fits_attend(const AttendArgs& args) const;
+  // Where attention leaves its output once more, if it does; to be said once it is launched.
+  void* rounded_for_attention(const GqaArgs& args, bool covers_all);
+  void attention_left_rounded(const GqaArgs& args, int64_t alone);
   const TensorMap* maps_of(std::span<const WeightView> weights);
   const TensorMap& map_of_cache(const TensorView& cache, int page_size);
   // Rows of queries in up to two launches.

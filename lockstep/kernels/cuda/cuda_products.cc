@@ -232,6 +232,92 @@ void CudaKernels::grouped_ffn(const GroupedFfnArgs& args) {
   end("grouped_ffn");
 }
 
+bool CudaKernels::fits_routed(const RoutedFfnArgs& args) const {
+  const PlaceSlotsArgs::Source& source = args.place.sources[0];
+  const TensorView& weight = args.pull.pull.weight;
+  const int64_t rows = source.x.rows(), top_k = source.expert_idx.cols();
+  const auto contiguous = [](const TensorView& x) { return x.rows() <= 1 || x.stride[0] == x.cols(); };
+  return !args.ffn.gate.empty() && fits_tensor_cores(args.ffn) &&
+         experts_fit_routed(rows, top_k, source.x.cols(), args.ffn.gate[0].rows()) &&
+         args.ffn.gate[0].plain.stride[0] == args.ffn.up[0].plain.stride[0] &&
+         contiguous(source.expert_idx) && contiguous(weight) && is_aligned16(source.x.data) &&
+         source.x.stride[0] % 4 == 0;
+}
+
+void CudaKernels::routed_ffn(const RoutedFfnArgs& args) {
+  cpu::check(args);
+  if (!fits_routed(args)) return Kernels::routed_ffn(args);
+  gpu_.use();
+  const GroupedFfnArgs& ffn = args.ffn;
+  const PlaceSlotsArgs::Source& source = args.place.sources[0];
+  const TensorView &out = args.pull.pull.out, &weight = args.pull.pull.weight;
+  const auto gate = pointers_of(ffn.gate), up = pointers_of(ffn.up), down = pointers_of(ffn.down);
+  const ExpertBiases biases = biases_of(ffn);
+  const size_t bytes = gate.size() * sizeof(void*);
+  uploads_.make_room({bytes, bytes, bytes, bytes, bytes, bytes});
+  RoutedExperts routed{.experts = {.num_experts = static_cast<int>(gate.size()),
+                                   .gate = uploads_.put(std::span<const void* const>(gate)),
+                                   .up = uploads_.put(std::span<const void* const>(up)),
+                                   .down = uploads_.put(std::span<const void* const>(down)),
+                                   .gate_stride = ffn.gate[0].plain.stride[0],
+                                   .up_stride = ffn.up[0].plain.stride[0],
+                                   .down_stride = ffn.down[0].plain.stride[0],
+                                   .bias_num = biases.num,
+                                   .gating = gate_of(ffn.gating),
+                                   .hidden = static_cast<int>(source.x.cols()),
+                                   .inter = static_cast<int>(ffn.gate[0].rows()),
+                                   .x = source.x.data,
+                                   .x_stride = source.x.stride[0]},
+                       .expert_idx = source.expert_idx.as<int32_t>(),
+                       .weight = weight.as<float>(),
+                       .rows = static_cast<int>(source.x.rows()),
+                       .top_k = static_cast<int>(source.expert_idx.cols()),
+                       .first_expert = static_cast<int>(args.place.first_expert),
+                       .out = mat(out)};
+  if (!biases.gate.empty()) {
+    routed.experts.gate_bias = uploads_.put(std::span<const void* const>(biases.gate));
+    routed.experts.up_bias = uploads_.put(std::span<const void* const>(biases.up));
+    routed.experts.down_bias = uploads_.put(std::span<const void* const>(biases.down));
+  }
+  if (!args.pull.plus.empty()) routed.plus = mat(args.pull.plus);
+  if (!args.pull.onto.empty()) routed.onto = mat(args.pull.onto);
+  const Experts& of = routed.experts;
+  if (!begins(args, of.gate, of.up, of.down, of.gate_bias, of.up_bias, of.down_bias, of.gating.limit,
+              of.gating.alpha, of.gating.up_shift, source.x, source.expert_idx, args.place.first_expert,
+              weight, ffn.gate[0].plain, ffn.up[0].plain, ffn.down[0].plain, out, args.pull.plus,
+              args.pull.onto))
+    return;
+  routed.experts.inner =
+      expert_inner_.view(DType::kBF16, {int64_t{routed.rows} * routed.top_k, of.inter}).data;
+  routed_experts(routed, stream());
+  end("routed_ffn");
+}
+
+// What the norm before has left rounded is still that of x.
+void CudaKernels::linear_route(const LinearRouteArgs& args) {
+  const LinearArgs& product = args.product;
+  const TensorView& w = numbers_of(product.w);
+  const bool fits = args.route.top_groups >= args.route.num_groups &&
+                    router_fits_one_kernel(product.x.rows(), product.x.cols(), w.rows(), args.route.top_k) &&
+                    w.dtype == DType::kBF16 && is_aligned16(w.data) && w.stride[0] % 8 == 0 &&
+                    is_aligned16(product.x.data) && product.x.stride[0] % 4 == 0 &&
+                    taken_as(product.inputs) == ProductInputs::kWhole;
+  if (!fits) return Kernels::linear_route(args);
+  const uint8_t* valid = put(args, args.route.valid);
+  const RoundedFrom rounded = rounded_from_;
+  const bool launches = begins(args, valid, product.x, w, product.bias, args.route.logits, args.route.bias,
+                               args.route.top_k, args.route.scale, args.route.expert_idx, args.route.weight);
+  rounded_from_ = rounded;
+  if (!launches) return;
+  RouterProduct of{.x = mat(product.x), .w = mat(w)};
+  if (!product.bias.empty()) {
+    of.bias = product.bias.data;
+    of.bias_num = num_of(product.bias);
+  }
+  product_and_route(of, route_of(args.route, valid), stream());
+  end("linear_route");
+}
+
 void CudaKernels::place_slots(const PlaceSlotsArgs& args) {
   for (const PlaceSlotsArgs::Source& source : args.sources)
     recorder_.note(source.x, source.expert_idx, source.slot_of);

@@ -39,6 +39,32 @@ void CudaKernels::attend_rows(Attention args, std::span<const AttentionRow> rows
   if (!recorder_.skips_launches()) attention(args, stream());
 }
 
+// On tensor cores, whose queries are rounded.
+bool CudaKernels::fits_tiles(const GqaArgs& args) const {
+  const auto whole_pairs = [](const TensorView& cube) {
+    return reinterpret_cast<uintptr_t>(cube.data) % 8 == 0 && cube.stride[0] % 2 == 0 &&
+           cube.stride[1] % 2 == 0;
+  };
+  const auto whole_pieces = [](const TensorView& cache) {
+    return cache.dtype == DType::kBF16 && is_aligned16(cache.data) && cache.stride[0] % 8 == 0;
+  };
+  return inputs_ == ProductInputs::kRounded && args.sinks.empty() &&
+         attention_fits_tiles(args.out.shape[2], static_cast<int>(args.q.shape[1]), args.group,
+                              args.first_in_group, args.window) &&
+         whole_pairs(args.q) && whole_pairs(args.out) && whole_pieces(args.k) && whole_pieces(args.v);
+}
+
+void* CudaKernels::rounded_for_attention(const GqaArgs& args, bool covers_all) {
+  const int64_t rows = args.out.shape[0], cols = rows_of_heads(args.out).cols;
+  if (!covers_all || (rows > 1 && args.out.stride[0] != cols)) return nullptr;
+  return rounded_.view(DType::kBF16, {rows, cols}).data;
+}
+
+void CudaKernels::attention_left_rounded(const GqaArgs& args, int64_t alone) {
+  rounded_from_ = {view_of(args.out.data, DType::kF32, {args.out.shape[0], rows_of_heads(args.out).cols}),
+                   ProductInputs::kRounded, gpu_.num_host_writes(), alone};
+}
+
 void CudaKernels::gqa(const GqaArgs& args) {
   cpu::check(args);
   gpu_.use();
@@ -47,31 +73,66 @@ void CudaKernels::gqa(const GqaArgs& args) {
   recorder_.note(args.q, args.k, args.v, args.page_size, args.window, args.scale, args.sinks, args.out);
   const bool covers_all = zero_padding(rows_of_heads(args.out), args.sequences);
   Attention attention = attention_of(args);
-  const auto whole_pairs = [](const TensorView& cube) {
-    return reinterpret_cast<uintptr_t>(cube.data) % 8 == 0 && cube.stride[0] % 2 == 0 &&
-           cube.stride[1] % 2 == 0;
-  };
-  const auto whole_pieces = [](const TensorView& cache) {
-    return is_aligned16(cache.data) && cache.stride[0] % 8 == 0;
-  };
-  if (inputs_ == ProductInputs::kRounded && attention.num == Num::kBF16 && args.sinks.empty() &&
-      attention_fits_tiles(attention.value, attention.num_heads, args.group, args.first_in_group,
-                           args.window) &&
-      whole_pairs(args.q) && whole_pairs(args.out) && whole_pieces(args.k) && whole_pieces(args.v)) {
-    const TensorView heads =
-        view_of(args.out.data, DType::kF32, {args.out.shape[0], rows_of_heads(args.out).cols});
-    const bool leaves_rounded = covers_all && (heads.rows() <= 1 || args.out.stride[0] == heads.cols());
-    if (leaves_rounded) attention.rounded = rounded_.view(DType::kBF16, {heads.rows(), heads.cols()}).data;
-    const bool alone = leaves_rounded && args.out_readers == Readers::kNextRounds;
+  if (fits_tiles(args)) {
+    attention.rounded = rounded_for_attention(args, covers_all);
+    const bool alone = attention.rounded != nullptr && args.out_readers == Readers::kNextRounds;
     attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)), args,
                  queries, alone);
-    if (leaves_rounded && !recorder_.skips_launches())
-      rounded_from_ = {heads, ProductInputs::kRounded, gpu_.num_host_writes(), alone ? heads.rows() : 0};
+    if (attention.rounded != nullptr && !recorder_.skips_launches())
+      attention_left_rounded(args, alone ? args.out.shape[0] : 0);
   } else {
     restore_queries(queries, args);
     attend(attention, query_rows(args.sequences, args.page_size));
   }
   end("gqa");
+}
+
+// Single rows of all sequences, whose heads are turned whole.
+bool CudaKernels::fits_attend(const AttendArgs& args) const {
+  const AttentionRowsArgs& rows = args.rows;
+  const GqaArgs& gqa = args.gqa;
+  const auto fours = [](const TensorView& x) { return is_aligned16(x.data) && x.stride[0] % 4 == 0; };
+  const bool one_row_each = !rows.sequences.empty() &&
+                            std::all_of(rows.sequences.begin(), rows.sequences.end(),
+                                        [](const PagedSequence& sequence) { return sequence.num_rows == 1; });
+  return one_row_each && fits_tiles(gqa) && gqa.sequences.size() == rows.sequences.size() &&
+         gqa.sequences[0].first_row == rows.sequences[0].first_row && rows.q.rows() == rows.k.rows() &&
+         rows.head_dim == gqa.out.shape[2] && rows.dim == rows.head_dim && rows.keys.data == gqa.k.data &&
+         rows.values.data == gqa.v.data && rows.q_norm.dtype == rows.k_norm.dtype &&
+         rows.q_norm.empty() == rows.k_norm.empty() && fours(rows.q) && rows.query_stride % 4 == 0 &&
+         fours(rows.k) && fours(rows.v) && rows.v.cols() == rows.k.cols();
+}
+
+void CudaKernels::attend(const AttendArgs& args) {
+  cpu::check(args);
+  if (!fits_attend(args)) return Kernels::attend(args);
+  const GqaArgs& gqa = args.gqa;
+  const QueryTiles tiles = query_tiles(gqa.sequences, gqa.page_size, 1);
+  const int64_t kv_heads = gqa.q.shape[1] / gqa.group;
+  const int splits =
+      cluster_splits(tiles.max_single_tokens, static_cast<int64_t>(tiles.single.size()) * kv_heads);
+  if (splits == 0) return Kernels::attend(args);
+  gpu_.use();
+  const std::span<const int32_t> positions = args.rows.q_positions;
+  uploads_.make_room({positions.size_bytes(), tiles.single.size() * sizeof(AttentionTile),
+                      tiles.tables.size() * sizeof(int32_t)});
+  Attention attention = attention_of(gqa);
+  attention.tiles = uploads_.put(std::span<const AttentionTile>(tiles.single));
+  attention.tables = uploads_.put(std::span<const int32_t>(tiles.tables));
+  attention.num_rows = static_cast<int>(tiles.single.size());
+  attention.num_splits = splits;
+  attention.split_width = static_cast<int>(widest_split(tiles.max_single_tokens, splits));
+  AttentionRows rows = attention_rows_of(args.rows);
+  rows.q_positions = rows.k_positions = uploads_.put(positions);
+  const bool launches =
+      begins(args, attention.tiles, attention.tables, attention.num_rows, splits, attention.split_width,
+             rows.q_positions, gqa.q, gqa.k, gqa.v, gqa.page_size, gqa.scale, gqa.out, args.rows.k,
+             args.rows.v, args.rows.q_norm, args.rows.k_norm, args.rows.eps, args.rows.cos, args.rows.sin);
+  attention.rounded = rounded_for_attention(gqa, zero_padding(rows_of_heads(gqa.out), gqa.sequences));
+  if (!launches) return;
+  cuda::attend_rows(attention, rows, stream());
+  if (attention.rounded != nullptr) attention_left_rounded(gqa, 0);
+  end("attend");
 }
 
 const TensorMap& CudaKernels::map_of_cache(const TensorView& cache, int page_size) {
@@ -201,26 +262,10 @@ void CudaKernels::attention_rows(const AttentionRowsArgs& args) {
                     whole_pairs(args.k) && whole_pairs(args.v) && whole_pairs(args.cos) &&
                     whole_pairs(args.sin) && whole_pairs(args.keys) && whole_pairs(args.values);
   const int64_t num_heads = args.q.cols() / args.query_stride;
-  AttentionRows rows{.q = mat(args.q),
-                     .k = mat(args.k),
-                     .v = mat(args.v),
-                     .head_dim = args.head_dim,
-                     .query_stride = args.query_stride,
-                     .num_heads = static_cast<int>(num_heads),
-                     .num_kv_heads = static_cast<int>(args.k.cols() / args.head_dim),
-                     .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
-                     .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
-                     .norm_num = num_of(args.q_norm),
-                     .eps = args.eps,
-                     .dim = args.dim,
-                     .q_positions = q_positions,
-                     .k_positions = k_positions,
-                     .cos = args.cos.as<float>(),
-                     .sin = args.sin.as<float>(),
-                     .table_stride = args.cos.stride[0],
-                     .moves = moves,
-                     .keys = mat(args.keys),
-                     .values = mat(args.values)};
+  AttentionRows rows = attention_rows_of(args);
+  rows.q_positions = q_positions;
+  rows.k_positions = k_positions;
+  rows.moves = moves;
   if (many) {
     const int64_t alone = args.q_readers == Readers::kNextRounds ? rows_before_single(args) : 0;
     rows.q_whole_from = alone;

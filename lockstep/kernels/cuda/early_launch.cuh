@@ -5,6 +5,7 @@
 // ended says that all kernels before it have.
 #include <cuda_runtime.h>
 
+#include <type_traits>
 #include <utility>
 
 namespace lockstep::kernels::cuda {
@@ -18,23 +19,37 @@ __device__ inline void begin_early_kernel() {
   wait_for_kernels_before();
 }
 
+// So many blocks that follow each other share their memories.
+struct Clusters {
+  unsigned blocks = 1;
+};
+
 template <class... Params, class... Args>
 void launch_early(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream,
-                  Args&&... args) {
+                  const Clusters& clusters, Args&&... args) {
   // A multiprocessor shares out its memory anew only when it is idle: kernels that are to run side by side ask for the
   // same.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {clusters.blocks, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = clusters.blocks > 1 ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+}
+template <class First, class... Params, class... Args>
+  requires(!std::is_same_v<std::remove_cvref_t<First>, Clusters>)
+void launch_early(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream,
+                  First&& first, Args&&... args) {
+  launch_early(kernel, grid, threads, shared_bytes, stream, Clusters{}, std::forward<First>(first),
+               std::forward<Args>(args)...);
 }
 
 }  // namespace lockstep::kernels::cuda

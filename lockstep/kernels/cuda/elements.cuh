@@ -46,9 +46,7 @@ __device__ inline float block_sum(float value) {
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
-  float sum = 0;
-  for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
-  return sum;
+  return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0.0f);
 }
 
 // Of each of the splits of a row with so many tokens.

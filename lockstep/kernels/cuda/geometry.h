@@ -32,6 +32,18 @@ constexpr int num_splits(int64_t max_tokens, int64_t blocks) {
   // at once.
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(splits < 1 ? 1 : splits)));
 }
+// Splits that merge within a cluster of blocks: fewer, of tokens few enough that it pays; 0: it does not.
+inline constexpr int kMostClusterSplits = 8;
+inline constexpr int64_t kMostClusterTokens = 256;
+constexpr int cluster_splits(int64_t max_tokens, int64_t blocks) {
+  const int splits = num_splits(max_tokens, blocks);
+  if (splits <= kMostClusterSplits) return splits;
+  return max_tokens <= kMostClusterTokens * kMostClusterSplits ? kMostClusterSplits : 0;
+}
+constexpr int64_t widest_split(int64_t tokens, int64_t splits) {
+  const int64_t whole = ceil_div(ceil_div(tokens, splits), kSplitTokens);
+  return (whole < 1 ? 1 : whole) * kSplitTokens;
+}
 // A part is a row of values, its highest score and its sum, for every query head.
 constexpr int64_t attention_scratch_floats(int64_t rows, int64_t heads, int64_t value, int splits) {
   return splits <= 1 ? 0 : rows * heads * splits * (value + 2);
@@ -74,11 +86,23 @@ constexpr bool places_entry_by_entry(int64_t entries, int64_t experts) {
 // From so many rows on, a block pulls a whole one.
 inline constexpr int64_t kManyPulled = 512;
 
+// The router's product and the routing of few rows are one kernel, which keeps a row of x in shared memory.
+inline constexpr int64_t kMostRowsOfRouter = 8, kMostRouterDepth = 8192, kMostRoutedByProduct = 512;
+constexpr bool router_fits_one_kernel(int64_t rows, int64_t depth, int64_t experts, int top_k) {
+  return rows <= kMostRowsOfRouter && depth > 0 && depth <= kMostRouterDepth && depth % 8 == 0 &&
+         experts <= kMostRoutedByProduct && top_k > 0 && top_k <= kWarp;
+}
+
 // Products of few rows, whose weights are streamed: tiles of 16 rows of weights, whose depth is shared out
 // among warps in chunks; a warp keeps its part of x.
-inline constexpr int kStreamWarps = 8, kStreamTileRows = 16, kStreamChunk = 64;
+inline constexpr int kStreamWarps = 8, kStreamTileRows = 16, kStreamChunk = 64, kStreamStages = 8;
 inline constexpr int kStreamKept = 32;  // steps of 32 values, times tiles of 8 rows, times parts of x
-inline constexpr int kMostStreamShared = 140 * 1024;
+inline constexpr int kMostStreamShared = 224 * 1024;
+// A few rows of x that are kept in shared memory, whole.
+inline constexpr int kFewRowsPad = 32, kMostFewRows = 40 * 1024;
+constexpr int64_t few_rows_bytes(int64_t rows, int64_t depth) {
+  return rows * (ceil_div(depth, kStreamChunk) * kStreamChunk + kFewRowsPad) * 2;
+}
 // The fewest warps that share out the depth so that each has at most `most_steps` steps; all of them beyond.
 // Many rows have tiles enough for the wider slices.
 inline constexpr int kFewSteps = 8, kMoreSteps = 16;
@@ -106,6 +130,22 @@ constexpr bool streams(int64_t depth, int64_t rows, int64_t outs, int parts) {
   const bool few = passes <= 1 ||
                    (passes <= kMostPasses && passes * ceil_div(outs, kStreamTileRows) <= kMostTilesOfPasses);
   return few && depth > 0 && depth % 8 == 0 && (rows <= 8 ? 1 : 2) * parts <= stream_tiles(depth);
+}
+
+// Experts of so few rows that a warp holds their routing: 32 entries, one a row and expert. The second kernel
+// keeps what the first has left of all entries in shared memory beside the rings of weights.
+inline constexpr int kMostRoutedEntries = 32, kRoutedPassBytes = 2048, kRoutedPad = 32,
+                     kMostRoutedShared = 224 * 1024;
+constexpr int64_t routed_down_shared_bytes(int64_t entries, int64_t inter) {
+  return int64_t{kStreamWarps} * kStreamStages * kStreamTileRows * kStreamChunk * 2 +
+         int64_t{2} * kMostRoutedEntries * kStreamTileRows * 4 + kRoutedPassBytes +
+         entries * (inter + kRoutedPad) * 2;
+}
+constexpr bool experts_fit_routed(int64_t rows, int64_t top_k, int64_t hidden, int64_t inter) {
+  const int64_t entries = rows * top_k;
+  return entries > 0 && entries <= kMostRoutedEntries && hidden % 8 == 0 && inter % 8 == 0 && hidden > 0 &&
+         inter > 0 && few_rows_bytes(rows, hidden) <= kMostFewRows &&
+         routed_down_shared_bytes(entries, inter) <= kMostRoutedShared;
 }
 
 // So many experts the kernels have room to count.

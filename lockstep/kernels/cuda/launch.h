@@ -97,6 +97,14 @@ struct Route {
   Mat weight;
 };
 void route(const Route& args, cudaStream_t stream);
+// logits = x · wᵀ + bias, not rounded, and their routing: bf16 weights, no groups, up to kMostRoutedByProduct
+// experts, rows of x and w of whole 16-byte pieces.
+struct RouterProduct {
+  Mat x, w;
+  const void* bias = nullptr;  // [experts]; null: none
+  Num bias_num = Num::kF32;
+};
+void product_and_route(const RouterProduct& of, const Route& args, cudaStream_t stream);
 
 // The largest of each row's first `valid` numbers and the first place where it stands; and whether all
 // numbers of the row are finite.
@@ -222,5 +230,17 @@ struct ExpertMaps {
 };
 void experts_many_rows(const Experts& args, const ExpertMaps& maps, cudaStream_t stream);
 void experts_plain(const Experts& args, cudaStream_t stream);
+
+// Of at most kMostRoutedEntries experts of rows: what place_slots(), the experts and pull_weighted() give,
+// without slots. x is f32 [rows, hidden], inner scratch [rows * top_k, inter] bf16; start, slots and y are
+// not used.
+struct RoutedExperts {
+  Experts experts;
+  const int32_t* expert_idx = nullptr;  // [rows, top_k] contiguous
+  const float* weight = nullptr;        // the same
+  int rows = 0, top_k = 0, first_expert = 0;
+  Mat out, plus, onto;  // as in Pull
+};
+void routed_experts(const RoutedExperts& args, cudaStream_t stream);
 
 }  // namespace lockstep::kernels::cuda

@@ -60,12 +60,17 @@ struct Attention {
   const void* sinks = nullptr;  // [heads]; null: none
   Num sinks_num = Num::kF32;
   int num_splits = 1;
+  int split_width = 0;       // of attend_rows(): the most tokens that a split has
   float* partial = nullptr;  // scratch, attention_scratch_floats()
   void* rounded = nullptr;   // [rows, heads * value] bf16: the output once more; null: not wanted
 };
 void attention(const Attention& args, cudaStream_t stream);
 // On tensor cores: a bf16 cache, keys and values of 64 or 128, whole groups of at most 16 heads, no window.
 void attention_tiles(const Attention& args, cudaStream_t stream);
+// attention_rows() and attention_tiles() of single rows, in one kernel that leaves q and k as they are: heads
+// are turned whole, caches are bf16, row n of q, k and v is the same, and splits are at most
+// kMostClusterSplits.
+void attend_rows(const Attention& args, const AttentionRows& left, cudaStream_t stream);
 // Chunks on Hopper's matrix instructions: heads of 128, pages that pages_fit_boxes(), a scale above 0. Maps
 // of the caches in boxes of a page by kMapCols columns, and of queries [rows, heads, 128] bf16 in boxes of
 // rows_of_tile(group) rows by `group` heads by kMapCols columns. `out` may be null where `rounded` is not.

@@ -1,4 +1,6 @@
 // Routing, and the way of rows to the experts of a rank and back.
+#include <cooperative_groups.h>
+
 #include <cfloat>
 
 #include "lockstep/kernels/cuda/early_launch.cuh"
@@ -135,22 +137,19 @@ __device__ uint32_t order_of(float value) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Without groups, of up to kOfALane experts a lane, which stay in registers: a warp a row.
+__device__ void route_nowhere(const Route& args, int64_t row) {
+  const int lane = static_cast<int>(threadIdx.x);
+  if (lane >= args.top_k) return;
+  args.expert_idx[row * args.idx_stride + lane] = -1;
+  static_cast<float*>(args.weight.data)[row * args.weight.stride + lane] = 0;
+}
+
+// Without groups, of up to kOfALane experts a lane, which stay in registers: by one warp.
 template <int kOfALane>
-__global__ void __launch_bounds__(kWarp) route_in_registers(Route args) {
-  begin_early_kernel();
-  const int64_t row = blockIdx.x;
-  const int experts = static_cast<int>(args.logits.cols), lane = static_cast<int>(threadIdx.x);
+__device__ void route_row(const Route& args, int64_t row, const float* logits) {
+  const int experts = static_cast<int>(args.logits.cols), lane = static_cast<int>(threadIdx.x) % kWarp;
   int32_t* idx = args.expert_idx + row * args.idx_stride;
   float* weight = static_cast<float*>(args.weight.data) + row * args.weight.stride;
-  if (args.valid[row] == 0) {
-    if (lane < args.top_k) {
-      idx[lane] = -1;
-      weight[lane] = 0;
-    }
-    return;
-  }
-  const float* logits = static_cast<const float*>(args.logits.data) + row * args.logits.stride;
   float score[kOfALane];
   float highest = -INFINITY, sum = 0;
 #pragma unroll
@@ -208,6 +207,81 @@ __global__ void __launch_bounds__(kWarp) route_in_registers(Route args) {
   if (lane >= args.top_k) return;
   idx[lane] = my_idx;
   weight[lane] = mine / (args.normalised ? divisor : 1.0f) * args.scale;
+}
+
+template <int kOfALane>
+__global__ void __launch_bounds__(kWarp) route_in_registers(Route args) {
+  begin_early_kernel();
+  const int64_t row = blockIdx.x;
+  if (args.valid[row] == 0) return route_nowhere(args, row);
+  route_row<kOfALane>(args, row, static_cast<const float*>(args.logits.data) + row * args.logits.stride);
+}
+
+// The product that gives a row's logits and its routing in one kernel: a cluster of blocks a row, a warp every so many
+// experts, whose logits the cluster's first block gathers in its shared memory. x is not rounded. The weights of a
+// warp's first expert, of up to kAheadPieces pieces a lane, are on their way before x is there.
+constexpr int kRouteBlocks = 8, kRouteThreads = 512, kAheadPieces = 8;
+constexpr int kWarpsOfRouter = kRouteBlocks * kRouteThreads / kWarp;
+
+__device__ float dot8(const uint4& w, const float* x) {
+  const float4 a = *reinterpret_cast<const float4*>(x), b = *reinterpret_cast<const float4*>(x + 4);
+  const auto low = [](uint32_t pair) { return __uint_as_float(pair << 16); };
+  const auto high = [](uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
+  return low(w.x) * a.x + high(w.x) * a.y + low(w.y) * a.z + high(w.y) * a.w + low(w.z) * b.x + high(w.z) * b.y +
+         low(w.w) * b.z + high(w.w) * b.w;
+}
+
+template <int kOfALane>
+__global__ void __launch_bounds__(kRouteThreads, 2) product_and_route_kernel(RouterProduct of, Route args) {
+  let_next_kernel_come();
+  extern __shared__ float4 row_of_x[];
+  __shared__ float gathered[kOfALane * kWarp];
+  cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  cluster.barrier_arrive();
+  const int64_t row = blockIdx.y;
+  const int experts = static_cast<int>(args.logits.cols), lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(blockIdx.x) * (kRouteThreads / kWarp) + static_cast<int>(threadIdx.x) / kWarp;
+  const int pieces = static_cast<int>(of.x.cols) / 8;
+  const auto* w = static_cast<const __nv_bfloat16*>(of.w.data);
+  uint4 ahead[kAheadPieces];
+#pragma unroll
+  for (int j = 0; j < kAheadPieces; ++j)
+    if (first < experts && j * kWarp + lane < pieces)
+      ahead[j] = __ldg(reinterpret_cast<const uint4*>(w + first * of.w.stride) + j * kWarp + lane);
+  wait_for_kernels_before();
+  const auto* x = reinterpret_cast<const float4*>(static_cast<const float*>(of.x.data) + row * of.x.stride);
+  for (int at = static_cast<int>(threadIdx.x); at < 2 * pieces; at += kRouteThreads) row_of_x[at] = __ldcg(x + at);
+  __syncthreads();
+  cluster.barrier_wait();  // the first block is there
+  float* logits = cluster.map_shared_rank(gathered, 0);
+  const auto* shared_x = reinterpret_cast<const float*>(row_of_x);
+  const auto put = [&](int expert, float sum) {
+    sum = warp_sum(sum);
+    if (lane != 0) return;
+    if (of.bias != nullptr) sum += number_at(of.bias, of.bias_num, expert);
+    logits[expert] = sum;
+    static_cast<float*>(args.logits.data)[row * args.logits.stride + expert] = sum;
+  };
+  const auto rest_of = [&](int expert, int from) {
+    float sum = 0;
+#pragma unroll 1
+    for (int at = from + lane; at < pieces; at += kWarp)
+      sum += dot8(__ldg(reinterpret_cast<const uint4*>(w + expert * of.w.stride) + at), shared_x + at * 8);
+    return sum;
+  };
+  if (first < experts) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kAheadPieces; ++j)
+      if (const int at = j * kWarp + lane; at < pieces) sum += dot8(ahead[j], shared_x + at * 8);
+    put(first, sum + rest_of(first, kAheadPieces * kWarp));
+  }
+#pragma unroll 1
+  for (int expert = first + kWarpsOfRouter; expert < experts; expert += kWarpsOfRouter) put(expert, rest_of(expert, 0));
+  cluster.sync();
+  if (blockIdx.x != 0 || threadIdx.x >= kWarp) return;
+  if (args.valid[row] == 0) return route_nowhere(args, row);
+  route_row<kOfALane>(args, row, gathered);
 }
 
 // Entries of all sources, one behind the other.
@@ -424,6 +498,16 @@ void route(const Route& args, cudaStream_t stream) {
   const size_t shared = static_cast<size_t>(2 * args.logits.cols + args.num_groups) * sizeof(float) +
                         static_cast<size_t>(args.logits.cols + args.num_groups);
   launch_early(route_kernel, rows, kWarp, shared, stream, args);
+}
+
+void product_and_route(const RouterProduct& of, const Route& args, cudaStream_t stream) {
+  if (of.x.rows == 0) return;
+  const auto launch = [&](auto kernel) {
+    launch_early(kernel, dim3(kRouteBlocks, static_cast<unsigned>(of.x.rows)), kRouteThreads,
+                 static_cast<size_t>(of.x.cols) * sizeof(float), stream, Clusters{kRouteBlocks}, of, args);
+  };
+  if (args.logits.cols <= 4 * kWarp) return launch(product_and_route_kernel<4>);
+  launch(product_and_route_kernel<16>);
 }
 
 void place_slots(const Place& args, cudaStream_t stream) {

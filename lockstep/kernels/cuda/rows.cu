@@ -64,17 +64,24 @@ __device__ void store_rounded(const Rounded& to, int64_t at, const float4& x) {
   rest[1] = __floats2bfloat162_rn(x.z - __low2float(high), x.w - __high2float(high));
 }
 
+// A thread's weights, which are there before the row is.
 template <class W>
-__device__ void norm_pieces(const float4 (&pieces)[kMostPieces], float squares, const W* weight, float eps,
-                            float* out, int64_t cols, const Rounded& rounded) {
+__device__ void load_weights(const W* weight, int64_t cols, float4 (&weights)[kMostPieces]) {
+#pragma unroll
+  for (int n = 0; n < kMostPieces; ++n)
+    if (const int64_t at = (static_cast<int64_t>(n) * kRowThreads + threadIdx.x) * 4; at < cols)
+      weights[n] = {to_f32(weight[at]), to_f32(weight[at + 1]), to_f32(weight[at + 2]), to_f32(weight[at + 3])};
+}
+
+__device__ void norm_pieces(const float4 (&pieces)[kMostPieces], float squares, const float4 (&weights)[kMostPieces],
+                            float eps, float* out, int64_t cols, const Rounded& rounded) {
   const float scale = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(cols) + eps);
 #pragma unroll
   for (int n = 0; n < kMostPieces; ++n) {
     const int64_t at = (static_cast<int64_t>(n) * kRowThreads + threadIdx.x) * 4;
     if (at >= cols) break;
-    const float4 x = pieces[n];
-    const float4 normed = {to_f32(weight[at]) * (x.x * scale), to_f32(weight[at + 1]) * (x.y * scale),
-                           to_f32(weight[at + 2]) * (x.z * scale), to_f32(weight[at + 3]) * (x.w * scale)};
+    const float4 x = pieces[n], w = weights[n];
+    const float4 normed = {w.x * (x.x * scale), w.y * (x.y * scale), w.z * (x.z * scale), w.w * (x.w * scale)};
     *reinterpret_cast<float4*>(out + at) = normed;
     if (rounded.rounded != nullptr) store_rounded(rounded, blockIdx.x * cols + at, normed);
   }
@@ -85,7 +92,10 @@ __device__ float squares_of(const float4& x) { return x.x * x.x + x.y * x.y + x.
 template <class W>
 __global__ void norm_in_registers(const float* x, int64_t x_stride, const W* weight, float eps, float* out,
                                   int64_t out_stride, int64_t cols, Rounded rounded) {
-  begin_early_kernel();
+  let_next_kernel_come();
+  float4 weights[kMostPieces];
+  load_weights(weight, cols, weights);
+  wait_for_kernels_before();
   float4 pieces[kMostPieces];
   float squares = 0;
 #pragma unroll
@@ -95,14 +105,17 @@ __global__ void norm_in_registers(const float* x, int64_t x_stride, const W* wei
     pieces[n] = *reinterpret_cast<const float4*>(x + blockIdx.x * x_stride + at);
     squares += squares_of(pieces[n]);
   }
-  norm_pieces(pieces, squares, weight, eps, out + blockIdx.x * out_stride, cols, rounded);
+  norm_pieces(pieces, squares, weights, eps, out + blockIdx.x * out_stride, cols, rounded);
 }
 
 template <class W>
 __global__ void sum_add_norm_in_registers(Sources addends, float* residual, int64_t residual_stride,
                                           const W* weight, float eps, float* out, int64_t out_stride,
                                           int64_t cols, Rounded rounded) {
-  begin_early_kernel();
+  let_next_kernel_come();
+  float4 weights[kMostPieces];
+  load_weights(weight, cols, weights);
+  wait_for_kernels_before();
   const int64_t row = blockIdx.x;
   float4 pieces[kMostPieces];
   float squares = 0;
@@ -120,7 +133,7 @@ __global__ void sum_add_norm_in_registers(Sources addends, float* residual, int6
     kept = pieces[n];
     squares += squares_of(pieces[n]);
   }
-  norm_pieces(pieces, squares, weight, eps, out + row * out_stride, cols, rounded);
+  norm_pieces(pieces, squares, weights, eps, out + row * out_stride, cols, rounded);
 }
 
 template <class W>

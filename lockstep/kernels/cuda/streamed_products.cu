@@ -1,194 +1,8 @@
-// Products of few rows with many weights: bound by how fast weights come from memory. One block stays on every
-// multiprocessor and takes a run of tiles, 16 rows of weights each, of which every warp multiplies a slice of the
-// depth. A warp brings its own pieces of weights into shared memory, several ahead, without ever waiting for another
-// warp; what it multiplies them with, its slice of up to 32 rows of x, stays in registers as long as the tiles belong
-// to the same rows. What 32 values of depth mean inside the matrix instruction is the same permutation for both
-// operands. The slices of a tile are added in ascending order.
-#include "lockstep/kernels/cuda/early_launch.cuh"
-#include "lockstep/kernels/cuda/elements.cuh"
-#include "lockstep/kernels/cuda/geometry.h"
-#include "lockstep/kernels/cuda/tensor_cores.cuh"
+// Products of few rows with many weights: bound by how fast weights come from memory. See streaming.cuh.
+#include "lockstep/kernels/cuda/streaming.cuh"
 
 namespace lockstep::kernels::cuda {
 namespace {
-
-constexpr int kWarps = kStreamWarps, kStages = 6, kTileRows = kStreamTileRows, kChunk = kStreamChunk;
-constexpr int kChunkPieces = kChunk / 8;  // of 16 bytes
-static_assert(kChunkPieces == 8 && kTileRows == 16 && kWarps == 8);
-
-// 16 rows of weights: eight of one matrix from `lower` on and eight from `upper` on. Rows behind the last that is
-// there are the last one again; what they give is not stored.
-struct Tile {
-  const __nv_bfloat16 *lower = nullptr, *upper = nullptr;
-  int64_t stride = 0;
-  int num_lower = 0, num_upper = 0;
-};
-
-// The rows of x that tiles are multiplied with, and whose they are.
-struct RowsOfX {
-  const __nv_bfloat16 *x = nullptr, *rest = nullptr;
-  int64_t stride = 0;
-  int first = 0, last = 0, expert = 0;
-};
-
-__device__ uint4 load16(const __nv_bfloat16* from) { return *reinterpret_cast<const uint4*>(from); }
-
-// A piece's place in its row of shared memory: both where it is written and where it is read, no two threads of a
-// quarter of a warp meet in a bank.
-__device__ int place_of(int row, int piece) { return piece ^ ((row & 1) << 2 | (row >> 1 & 3)); }
-
-// Which part of the depth is a warp's, in chunks.
-struct Slice {
-  int first = 0, count = 0;
-};
-__device__ Slice slice_of(int depth, int slices, int at) {
-  const int chunks = (depth + kChunk - 1) / kChunk;
-  const int first = at * chunks / slices;
-  return {first, (at + 1) * chunks / slices - first};
-}
-
-// Brings the chunks of a warp's tiles, one after the other, into the warp's ring of stages.
-template <class Job>
-class Feed {
- public:
-  __device__ Feed(Job& job, uint4* ring, const Slice& slice, int begin, int end, int group)
-      : job_(job), ring_(ring), slice_(slice), tile_(begin), end_(end), group_(group) {
-    if (slice_.count > 0 && tile_ < end_) place(job_.tile(tile_, group_));
-  }
-  __device__ void next() {
-    if (slice_.count > 0 && tile_ < end_) {
-      const int at = (slice_.first + chunk_) * kChunk + static_cast<int>(threadIdx.x) % 8 * 8;
-      const int bytes = at < job_.depth() ? 16 : 0;
-      uint4* to = ring_ + stage_ * (kTileRows * kChunkPieces);
-      const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = i * 4 + lane / 8;
-        copy16_ahead(reinterpret_cast<__nv_bfloat16*>(to + row * kChunkPieces + place_of(row, lane % 8)),
-                        rows_[i] + (bytes == 0 ? 0 : at), bytes);
-      }
-      if (++chunk_ == slice_.count) {
-        chunk_ = 0;
-        if (++tile_ < end_) place(job_.tile(tile_, group_));
-      }
-    }
-    commit_copies();
-    stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
-  }
-
- private:
-  __device__ void place(const Tile& tile) {
-    const int row = static_cast<int>(threadIdx.x) % kWarp / 8;
-    rows_[0] = tile.lower + max(min(row, tile.num_lower - 1), 0) * tile.stride;
-    rows_[1] = tile.lower + max(min(row + 4, tile.num_lower - 1), 0) * tile.stride;
-    rows_[2] = tile.upper + max(min(row, tile.num_upper - 1), 0) * tile.stride;
-    rows_[3] = tile.upper + max(min(row + 4, tile.num_upper - 1), 0) * tile.stride;
-  }
-
-  Job& job_;
-  uint4* const ring_;
-  const Slice slice_;
-  int tile_, chunk_ = 0, stage_ = 0;
-  const int end_, group_;
-  const __nv_bfloat16* rows_[4] = {};
-};
-
-// Tiles [begin, end) of the job for this block. kParts: x comes as one bf16 part, or as two whose products are added.
-template <int kTiles, int kSteps, int kParts, class Job>
-__device__ void run_tiles(Job& job, int slices) {
-  static_assert(kTiles * kSteps * kParts <= kStreamKept);
-  extern __shared__ uint4 shared[];
-  constexpr int kRing = kStages * kTileRows * kChunkPieces;
-  auto* sums = reinterpret_cast<float4*>(shared + kWarps * kRing);  // [2][warps][kTiles][lanes]
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int group = warp / slices, quad = lane % 4 * 8, row = lane / 4;
-  const Slice slice = slice_of(job.depth(), slices, warp % slices);
-  job.before(shared + kWarps * kRing + 2 * kWarps * kTiles * kWarp);
-  const int64_t tiles = job.num_tiles(kWarps / slices);
-  const int begin = static_cast<int>(tiles * blockIdx.x / gridDim.x);
-  const int end = static_cast<int>(tiles * (blockIdx.x + 1) / gridDim.x);
-  const uint4* ring = shared + warp * kRing;
-  RowsOfX rows;
-  Feed<Job> feed(job, shared + warp * kRing, slice, begin, end, group);
-  for (int n = 0; n < kStages - 1; ++n) feed.next();
-  job.wait();
-  uint4 x[kParts][kTiles][kSteps];
-  int stage = 0, rows_at = -1;
-  for (int tile = begin; tile < end; ++tile) {
-    if (const int now = job.rows_of(tile); now != rows_at) {
-      rows_at = now;
-      rows = job.x(now);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) {
-          const __nv_bfloat16* from = (part == 0 ? rows.x : rows.rest) + min(rows.first + n * 8 + row, rows.last) * rows.stride;
-#pragma unroll
-          for (int step = 0; step < kSteps; ++step) {
-            const int at = slice.first * kChunk + step * 32 + quad;
-            x[part][n][step] = step < 2 * slice.count && at < job.depth() ? load16(from + at) : uint4{};
-          }
-        }
-      }
-    }
-    float sum[kTiles][4] = {};
-    const int tiles_of_x = (rows.last - rows.first) / 8 + 1;  // no more than are needed
-#pragma unroll
-    for (int chunk = 0; chunk < kSteps / 2; ++chunk) {
-      if (chunk >= slice.count) break;
-      feed.next();
-      wait_copies<kStages - 1>();
-      __syncwarp();
-      const uint4* now = ring + stage * (kTileRows * kChunkPieces);
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 lo = now[row * kChunkPieces + place_of(row, half * 4 + lane % 4)];
-        const uint4 hi = now[(row + 8) * kChunkPieces + place_of(row + 8, half * 4 + lane % 4)];
-#pragma unroll
-        for (int part = 0; part < kParts; ++part)
-#pragma unroll
-          for (int n = 0; n < kTiles; ++n) {
-            if (n > 0 && n >= tiles_of_x) break;
-            const uint4 b = x[part][n][chunk * 2 + half];
-            mma(sum[n], {lo.x, hi.x, lo.y, hi.y}, b.x, b.y);
-            mma(sum[n], {lo.z, hi.z, lo.w, hi.w}, b.z, b.w);
-          }
-      }
-      __syncwarp();
-    }
-    if (slices == 1) {
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int to = rows.first + n * 8 + lane % 4 * 2 + j;
-          if (to <= rows.last) job.store(tile, group, row, to, rows.expert, sum[n][j], sum[n][2 + j]);
-        }
-      continue;
-    }
-    // All threads of the group add: what took one warp would be what all others wait for.
-    float4* of_group = sums + (tile % 2 * kWarps + group * slices) * (kTiles * kWarp);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n)
-      if (n < tiles_of_x)
-        of_group[(warp % slices * kTiles + n) * kWarp + lane] = {sum[n][0], sum[n][1], sum[n][2], sum[n][3]};
-    __syncthreads();
-    for (int at = warp % slices * kWarp + lane; at < tiles_of_x * 2 * kWarp; at += slices * kWarp) {
-      const int n = at / (2 * kWarp), from = at / 2 % kWarp, j = at % 2;
-      const int to = rows.first + n * 8 + from % 4 * 2 + j;
-      if (to > rows.last) continue;
-      const float* part = reinterpret_cast<const float*>(of_group + n * kWarp + from) + j;
-      float lower = 0, upper = 0;
-      for (int slice_of_sum = 0; slice_of_sum < slices; ++slice_of_sum, part += kTiles * kWarp * 4) {
-        lower += part[0];
-        upper += part[2];
-      }
-      job.store(tile, group, from / 4, to, rows.expert, lower, upper);
-    }
-  }
-  wait_copies<0>();
-}
 
 // Rows of x in passes of 8 · kTiles, with up to kMostStreamed matrices, one behind the other.
 template <int kTiles>
@@ -209,6 +23,7 @@ struct DenseJob {
     return {static_cast<const __nv_bfloat16*>(args.x), static_cast<const __nv_bfloat16*>(args.rest), args.depth, first,
             min(first + 8 * kTiles, args.rows) - 1, 0};
   }
+  __device__ uint4 load_x(const RowsOfX& rows, int part, int row, int at) const { return load_stored(rows, part, row, at); }
   __device__ int matrix_of(int at) const {
     int matrix = 0;
     while (matrix + 1 < args.count && at >= args.first_group[matrix + 1]) ++matrix;
@@ -236,15 +51,39 @@ struct DenseJob {
   }
 };
 
-// So few registers that the blocks of two kernels find room beside each other, where that can be.
-template <int kTiles, int kSteps, int kParts>
-constexpr int kBlocksAtOnce = kTiles * kSteps * kParts <= 8 ? 2 : 1;
-
 template <int kTiles, int kSteps, int kParts>
 __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kTiles, kSteps, kParts>) dense_kernel(StreamedProducts args, int slices) {
   let_next_kernel_come();
   DenseJob<kTiles> job{args};
   run_tiles<kTiles, kSteps, kParts>(job, slices);
+}
+
+// A few whole rows of x.
+struct FewRowsJob : DenseJob<1> {
+  __device__ void before(__nv_bfloat16*) {}
+  __device__ void wait(__nv_bfloat16* to) {
+    wait_for_kernels_before();
+    const int pieces = args.depth / 8, pitch = few_rows_pitch(args.depth);
+#pragma unroll 1
+    for (int row = 0; row < args.rows; ++row) {
+      const auto* from = reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(args.x) + static_cast<int64_t>(row) * args.depth);
+#pragma unroll 2
+      for (int at = threadIdx.x; at < pitch / 8; at += kWarps * kWarp)
+        reinterpret_cast<uint4*>(to + row * pitch)[at] = at < pieces ? __ldcg(from + at) : uint4{};
+    }
+    __syncthreads();
+  }
+  __device__ int num_rows(int) const { return args.rows; }
+  __device__ int place_of_row(int, int row) const { return row * few_rows_pitch(args.depth); }
+  __device__ void store_few(int tile, int group, int row, int to, float lower, float upper) const {
+    store(tile, group, row, to, 0, lower, upper);
+  }
+};
+
+__global__ void __launch_bounds__(kWarps* kWarp, 2) few_rows_kernel(StreamedProducts args, int slices) {
+  let_next_kernel_come();
+  FewRowsJob job{{args}};
+  run_few_rows(job, slices);
 }
 
 // The rows of an expert in passes of 8 · kTiles; tile after tile of a pass, pass after pass, expert after expert.
@@ -303,6 +142,7 @@ struct ExpertPasses {
     return {static_cast<const __nv_bfloat16*>(x), nullptr, stride, first,
             min(first + 8 * kTiles, static_cast<int>(start_of(expert + 1))) - 1, expert};
   }
+  __device__ uint4 load_x(const RowsOfX& rows, int part, int row, int at) const { return load_stored(rows, part, row, at); }
   // The expert of a tile; tiles that follow each other mostly have the same.
   __device__ int expert_of_tile(int tile) {
     if (const int pass = pass_of(tile); pass != last_pass) {
@@ -403,37 +243,11 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kTiles, kSteps, 1
   run_tiles<kTiles, kSteps, 1>(job, slices);
 }
 
-int num_multiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
-template <class Kernel, class Args>
-void launch(Kernel kernel, int tiles, size_t more, const Args& args, int slices, cudaStream_t stream) {
-  const size_t shared = sizeof(uint4) * (kWarps * kStages * kTileRows * kChunkPieces +
-                                         2 * kWarps * static_cast<size_t>(tiles) * kWarp) +
-                        more;
-  // The same for every launch of a kernel: ranks on other threads ask for the same.
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostStreamShared);
-  launch_early(kernel, dim3(static_cast<unsigned>(num_multiprocessors())), kWarps * kWarp, shared, stream, args, slices);
-}
-
-// Calls body(steps) with the number of steps of 32 values that a slice has room for, as a constant.
-template <int kTilesAndParts, class Body>
-void with_steps(int steps, Body&& body) {
-  if (steps <= 8) return body(std::integral_constant<int, 8>());
-  if constexpr (kTilesAndParts <= 2)
-    if (steps <= 16) return body(std::integral_constant<int, 16>());
-  if constexpr (kTilesAndParts == 1) body(std::integral_constant<int, 32>());
-}
-
 template <int kTiles, int kParts>
 void run_dense(const StreamedProducts& args, cudaStream_t stream) {
   const int slices = stream_slices(args.depth, kFewSteps);
   with_steps<kTiles * kParts>(stream_steps(args.depth, slices), [&](auto steps) {
-    launch(dense_kernel<kTiles, steps, kParts>, kTiles, 0, args, slices, stream);
+    launch_streaming(dense_kernel<kTiles, steps, kParts>, kTiles, 0, stream, args, slices);
   });
 }
 
@@ -443,10 +257,10 @@ void run_experts(const Experts& args, cudaStream_t stream) {
   const int inner_slices = expert_slices(args.hidden, args.slots, 8 * kTiles);
   const int down_slices = expert_slices(args.inter, args.slots, 8 * kTiles);
   with_steps<kTiles>(stream_steps(args.hidden, inner_slices), [&](auto steps) {
-    launch(inner_kernel<kTiles, steps>, kTiles, passes, args, inner_slices, stream);
+    launch_streaming(inner_kernel<kTiles, steps>, kTiles, passes, stream, args, inner_slices);
   });
   with_steps<kTiles>(stream_steps(args.inter, down_slices), [&](auto steps) {
-    launch(down_kernel<kTiles, steps>, kTiles, passes, args, down_slices, stream);
+    launch_streaming(down_kernel<kTiles, steps>, kTiles, passes, stream, args, down_slices);
   });
 }
 
@@ -461,6 +275,9 @@ void add_streamed(StreamedProducts& products, const StreamedMatrix& matrix) {
 
 void streamed_products(const StreamedProducts& args, cudaStream_t stream) {
   if (args.rows == 0 || args.first_group[args.count] == 0) return;
+  if (args.rest == nullptr && args.rows <= 8 && few_rows_bytes(args.rows, args.depth) <= kMostFewRows)
+    return launch_streaming(few_rows_kernel, 1, static_cast<size_t>(few_rows_bytes(args.rows, args.depth)), stream, args,
+                            stream_slices(args.depth, kFewSteps));
   if (args.rest == nullptr) return args.rows <= 8 ? run_dense<1, 1>(args, stream) : run_dense<2, 1>(args, stream);
   args.rows <= 8 ? run_dense<1, 2>(args, stream) : run_dense<2, 2>(args, stream);
 }

@@ -44,6 +44,8 @@ __device__ inline void copy16_or_zeros(__nv_bfloat16* to, const __nv_bfloat16* f
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes));
 }
+// Brings the line of memory nearer that will be read.
+__device__ inline void ask_for(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
 // Until all but the last kPending commits have arrived.
 template <int kPending>

@@ -102,6 +102,22 @@ ExpertBiases biases_of(const GroupedFfnArgs& args) {
   return biases;
 }
 
+Route route_of(const RouteArgs& args, const uint8_t* valid) {
+  return {.logits = mat(args.logits),
+          .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+          .valid = valid,
+          .top_k = args.top_k,
+          .num_groups = args.num_groups,
+          .top_groups = args.top_groups,
+          .sigmoid = args.scoring == Scoring::kSigmoid,
+          .normalised = args.weights == RouteArgs::Weights::kNormalised,
+          .groups_by_best = args.group_score == RouteArgs::GroupScore::kBest,
+          .scale = args.scale,
+          .expert_idx = args.expert_idx.as<int32_t>(),
+          .idx_stride = args.expert_idx.stride[0],
+          .weight = mat(args.weight)};
+}
+
 Heads heads_of(const TensorView& cube) {
   return {.data = cube.as<float>(),
           .rows = cube.shape[0],
@@ -194,6 +210,26 @@ QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, 
   std::stable_sort(found.chunked.begin(), found.chunked.end(),
                    [](const AttentionTile& a, const AttentionTile& b) { return a.tokens > b.tokens; });
   return found;
+}
+
+AttentionRows attention_rows_of(const AttentionRowsArgs& args) {
+  return {.q = mat(args.q),
+          .k = mat(args.k),
+          .v = mat(args.v),
+          .head_dim = args.head_dim,
+          .query_stride = args.query_stride,
+          .num_heads = static_cast<int>(args.q.cols() / args.query_stride),
+          .num_kv_heads = static_cast<int>(args.k.cols() / args.head_dim),
+          .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
+          .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
+          .norm_num = num_of(args.q_norm),
+          .eps = args.eps,
+          .dim = args.dim,
+          .cos = args.cos.as<float>(),
+          .sin = args.sin.as<float>(),
+          .table_stride = args.cos.stride[0],
+          .keys = mat(args.keys),
+          .values = mat(args.values)};
 }
 
 }  // namespace lockstep::kernels::cuda

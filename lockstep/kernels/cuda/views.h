@@ -30,6 +30,7 @@ struct ExpertBiases {
 };
 ExpertBiases biases_of(const GroupedFfnArgs& args);
 
+Route route_of(const RouteArgs& args, const uint8_t* valid);
 Heads heads_of(const TensorView& cube);
 std::vector<StateSequence> state_sequences(std::span<const PagedSequence> sequences);
 
@@ -59,6 +60,9 @@ struct QueryTiles {
   int64_t max_single_tokens = 0;
 };
 QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, int rows_of_tile);
+
+// All but the positions and where rows go.
+AttentionRows attention_rows_of(const AttentionRowsArgs& args);
 
 // All but the rows of queries and the page tables.
 Attention attention_of(const GqaArgs& args);

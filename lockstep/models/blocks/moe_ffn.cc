@@ -10,28 +10,29 @@ collectives::Routing route(const MoeConfig& config, const MoeWeights& weights, c
   const collectives::Routing routing{.expert_idx = context.workspace.take(DType::kI32, {rows, config.top_k}),
                                      .weight = context.workspace.take({rows, config.top_k})};
   const bool for_choice = config.router_bias == MoeConfig::RouterBias::kForChoice;
-  context.kernels.linear({.x = x.x,
-                          .w = weights.router,
-                          .out = logits,
-                          .bias = for_choice ? TensorView{} : weights.router_bias,
-                          .inputs = kernels::LinearArgs::Inputs::kWhole});
-  context.kernels.route({.logits = logits,
-                         .bias = for_choice ? weights.router_bias : TensorView{},
-                         .valid = x.valid,
-                         .top_k = config.top_k,
-                         .num_groups = config.num_groups,
-                         .top_groups = config.top_groups,
-                         .group_score = config.group_score,
-                         .scoring = config.scoring,
-                         .weights = config.weights,
-                         .scale = config.scale,
-                         .expert_idx = routing.expert_idx,
-                         .weight = routing.weight});
+  context.kernels.linear_route({.product = {.x = x.x,
+                                            .w = weights.router,
+                                            .out = logits,
+                                            .bias = for_choice ? TensorView{} : weights.router_bias,
+                                            .inputs = kernels::LinearArgs::Inputs::kWhole},
+                                .route = {.logits = logits,
+                                          .bias = for_choice ? weights.router_bias : TensorView{},
+                                          .valid = x.valid,
+                                          .top_k = config.top_k,
+                                          .num_groups = config.num_groups,
+                                          .top_groups = config.top_groups,
+                                          .group_score = config.group_score,
+                                          .scoring = config.scoring,
+                                          .weights = config.weights,
+                                          .scale = config.scale,
+                                          .expert_idx = routing.expert_idx,
+                                          .weight = routing.weight}});
   return routing;
 }
 
-TensorView run_experts(const MoeConfig& config, const MoeWeights& weights,
-                       const collectives::ExpertRows& rows, const ForwardContext& context) {
+// With room for what the rows' slots give.
+kernels::GroupedFfnArgs experts_of(const MoeConfig& config, const MoeWeights& weights,
+                                   const collectives::ExpertRows& rows, const ForwardContext& context) {
   const int64_t slots = rows.x.rows();
   const int64_t width = weights.gate.empty() ? 0 : weights.gate.front().rows();
   kernels::GroupedFfnArgs args{.x = rows.x,
@@ -45,8 +46,14 @@ TensorView run_experts(const MoeConfig& config, const MoeWeights& weights,
                                .gating = config.gating,
                                .scratch = context.workspace.take({slots, 2 * width})};
   args.y = context.workspace.take(context.kernels.type_of_expert_outputs(args), {slots, rows.x.cols()});
-  context.kernels.grouped_ffn(args);
-  return args.y;
+  return args;
+}
+
+TensorView run_experts(const MoeConfig& config, const MoeWeights& weights,
+                       const collectives::ExpertRows& rows, const ForwardContext& context) {
+  const kernels::GroupedFfnArgs experts = experts_of(config, weights, rows, context);
+  context.kernels.grouped_ffn(experts);
+  return experts.y;
 }
 
 kernels::Readers readers_of(const MoeWeights& weights) {
@@ -221,6 +228,14 @@ MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeCo
 TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const collectives::Rows& x,
                    const ForwardContext& context) {
   const collectives::Routing routing = route(config, weights, x, context);
+  if (context.boundary.keeps_rows() && x.x.rows() * config.top_k <= context.kernels.most_routed()) {
+    const TensorView shared = config.shared_width > 0 ? run_shared(weights, x, context) : TensorView();
+    const auto room =
+        context.boundary.room_for_experts(x, routing, static_cast<int64_t>(weights.gate.size()));
+    const auto experts = experts_of(config, weights, room, context);
+    return context.boundary.run_experts(x, routing, weights.first_expert, experts, shared,
+                                        readers_of(weights));
+  }
   const collectives::ExpertRows rows = context.boundary.dispatch(
       x, routing, weights.first_expert, static_cast<int64_t>(weights.gate.size()), readers_of(weights));
   const TensorView y = run_experts(config, weights, rows, context);
