@@ -228,7 +228,8 @@ MoeWeights read_moe(WeightReader& reader, const std::string& prefix, const MoeCo
 TensorView run_moe(const MoeConfig& config, const MoeWeights& weights, const collectives::Rows& x,
                    const ForwardContext& context) {
   const collectives::Routing routing = route(config, weights, x, context);
-  if (context.boundary.keeps_rows() && x.x.rows() * config.top_k <= context.kernels.most_routed()) {
+  const int64_t routed = x.x.rows() * config.top_k;
+  if (routed > 0 && routed <= context.kernels.most_routed() && context.boundary.keeps_rows()) {
     const TensorView shared = config.shared_width > 0 ? run_shared(weights, x, context) : TensorView();
     const auto room =
         context.boundary.room_for_experts(x, routing, static_cast<int64_t>(weights.gate.size()));
