@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/json_fault.h"
+
 namespace lockstep {
 namespace {
 
@@ -12,7 +14,8 @@ namespace {
 // object would take quadratic time; here keys are known to be new and are appended.
 class LimitedBuilder {
  public:
-  LimitedBuilder(Json& document, const JsonLimits& limits) : document_(document), limits_(limits) {}
+  LimitedBuilder(std::string_view text, Json& document, const JsonLimits& limits)
+      : text_(text), document_(document), limits_(limits) {}
 
   bool null() { return place(nullptr); }
   bool boolean(bool value) { return place(value); }
@@ -36,8 +39,8 @@ class LimitedBuilder {
     return true;
   }
   template <class Exception>
-  bool parse_error(std::size_t position, const std::string& /*last_token*/, const Exception& why) {
-    refusal = fmt::format("not JSON at byte {}: {}", position, why.what());
+  bool parse_error(std::size_t position, const std::string& last_token, const Exception& why) {
+    refusal = json_fault(text_, position, last_token, why);
     return false;
   }
 
@@ -81,6 +84,7 @@ class LimitedBuilder {
     return true;
   }
 
+  const std::string_view text_;
   Json& document_;
   const JsonLimits& limits_;
   std::vector<Open> open_;
@@ -93,7 +97,7 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
     return invalid_argument("", "JSON of {} bytes is larger than the limit of {} bytes", text.size(),
                             limits.max_bytes);
   Json root;
-  LimitedBuilder builder(root, limits);
+  LimitedBuilder builder(text, root, limits);
   if (!Json::sax_parse(text, &builder)) return invalid_argument("", "{}", builder.refusal);
   return root;
 }

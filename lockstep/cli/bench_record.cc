@@ -30,12 +30,26 @@ bool brings_text(const Json& event) {
   });
 }
 
-int64_t count_in(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
-}
+// Of one answer: what a server says beyond is no measurement.
+constexpr uint64_t kMostTokens = 1'000'000'000;
+
+// Counts that are absent are 0; of those that no answer can have the first is named.
+struct UsageReader {
+  std::string fault;
+
+  int64_t count(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) return 0;
+    if (found->is_number_unsigned() && found->get<uint64_t>() <= kMostTokens) return found->get<int64_t>();
+    if (fault.empty()) fault = fmt::format("the server's usage says that {} is {:.40}", key, to_text(*found));
+    return 0;
+  }
+};
 
 Json json_of(const Spread& spread) {
+  if (spread.count == 0)
+    return {{"count", 0},     {"mean", nullptr}, {"p50", nullptr},
+            {"p90", nullptr}, {"p99", nullptr},  {"max", nullptr}};
   const auto ms = [](double seconds) { return std::round(seconds * 1e6) / 1e3; };
   return {{"count", spread.count}, {"mean", ms(spread.mean)}, {"p50", ms(spread.p50)},
           {"p90", ms(spread.p90)}, {"p99", ms(spread.p99)},   {"max", ms(spread.max)}};
@@ -74,6 +88,7 @@ void AnswerReader::read(std::string_view bytes, double now) {
   waiting_.append(bytes);
   size_t begin = 0;
   for (size_t end = 0; (end = waiting_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    if (std::exchange(is_in_long_line_, false)) continue;
     std::string_view line = std::string_view(waiting_).substr(begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.starts_with("data:")) continue;
@@ -82,7 +97,11 @@ void AnswerReader::read(std::string_view bytes, double now) {
     read_event(line, now);
   }
   waiting_.erase(0, begin);
-  if (waiting_.size() > kMaxEventBytes) waiting_.resize(kShownErrorBytes);
+  if (waiting_.size() <= kMaxEventBytes) return;
+  if (record_.error.empty())
+    record_.error = fmt::format("a line of the stream has more than {} bytes", kMaxEventBytes);
+  is_in_long_line_ = true;  // what follows up to its end is no line of its own
+  waiting_.resize(kShownErrorBytes);
 }
 
 void AnswerReader::read_event(std::string_view data, double now) {
@@ -101,11 +120,13 @@ void AnswerReader::read_event(std::string_view data, double now) {
   if (brings_text(*event)) record_.text_times.push_back(now);
   const auto usage = event->find("usage");
   if (usage == event->end() || !usage->is_object()) return;
-  record_.input_tokens = count_in(*usage, "prompt_tokens");
-  record_.output_tokens = count_in(*usage, "completion_tokens");
+  UsageReader reader;
+  record_.input_tokens = reader.count(*usage, "prompt_tokens");
+  record_.output_tokens = reader.count(*usage, "completion_tokens");
   if (const auto details = usage->find("prompt_tokens_details");
       details != usage->end() && details->is_object())
-    record_.cached_tokens = count_in(*details, "cached_tokens");
+    record_.cached_tokens = reader.count(*details, "cached_tokens");
+  if (record_.error.empty()) record_.error = reader.fault;
 }
 
 void AnswerReader::finish(int status, const std::string& error, double now) {
@@ -226,10 +247,12 @@ std::string summary_table(const Json& summary) {
                                   {"itl_ms", "between events (ITL)"},
                                   {"e2e_ms", "whole request"},
                                   {"sent_late_ms", "sent late"}}) {
-    const Json& of = summary[key];
-    out += fmt::format("{:28}{:10.2f}{:10.2f}{:10.2f}{:10.2f}{:10.2f}\n", name, of["mean"].get<double>(),
-                       of["p50"].get<double>(), of["p90"].get<double>(), of["p99"].get<double>(),
-                       of["max"].get<double>());
+    out += fmt::format("{:28}", name);
+    for (const char* column : {"mean", "p50", "p90", "p99", "max"}) {
+      const Json& value = summary[key][column];
+      out += value.is_null() ? fmt::format("{:>10}", "-") : fmt::format("{:10.2f}", value.get<double>());
+    }
+    out += '\n';
   }
   for (const auto& [error, count] : summary["errors"].items())
     out += fmt::format("failed {} times: {}\n", count.get<int>(), error);

@@ -43,7 +43,7 @@ class AnswerReader {
 
   RequestRecord& record_;
   std::string waiting_;
-  bool is_done_ = false;
+  bool is_done_ = false, is_in_long_line_ = false;
 };
 
 struct Spread {

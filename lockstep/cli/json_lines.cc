@@ -45,7 +45,7 @@ int answer_lines(std::FILE* in, std::FILE* out, const std::function<Result<Json>
         end == Line::kTooLong
             ? invalid_argument("line", "the line has more than {} bytes, the limit", max_line_bytes)
             : answer_to(text, answer);
-    if (!result && result.error().field != kAnswered) all_good = false;
+    all_good = all_good && result.ok();
     const Json reply = result ? *result : Json{{"error", result.error().message}, {"line", number}};
     text = to_text(reply) + '\n';
     if (std::fwrite(text.data(), 1, text.size(), out) != text.size() || std::fflush(out) != 0) return kFailed;

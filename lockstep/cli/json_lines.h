@@ -12,9 +12,8 @@ namespace lockstep::cli {
 
 inline constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
-// Calls `answer` with each line's object. An error whose field is kAnswered is an answer like any other; the
-// exit code says whether a line was wrong in another way. Empty lines are passed over.
-inline constexpr const char* kAnswered = "answered";
+// Calls `answer` with each line's object. The exit code is kFailed where a line had an error for an answer.
+// Empty lines are passed over.
 int answer_lines(std::FILE* in, std::FILE* out, const std::function<Result<Json>(const Json& line)>& answer,
                  size_t max_line_bytes = kMaxLineBytes);
 

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "lockstep/cli/command_line.h"
+#include "lockstep/cli/library_messages.h"
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is a write error, not the end of the server
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   if (!parsed.command) return parsed.exit_code;
   lockstep::set_log_level(parsed.log_level);
   lockstep::set_log_format(parsed.log_format);
+  lockstep::cli::LibraryMessages library_messages;
   try {
     if (const auto code = lockstep::cli::run_as_worker(*parsed.command)) return *code;
     return std::visit([](const auto& command) { return lockstep::cli::run(command); }, *parsed.command);

@@ -51,7 +51,7 @@ int run(const RenderCommand& command) {
     if (!input) return input.error();
     auto rendered =
         chat_template->render(serving::variables_for(variables->values, *input), {.now = std::time(nullptr)});
-    if (!rendered) return Error{rendered.error().code, rendered.error().message, kAnswered};
+    if (!rendered) return rendered.error();
     return Json{{"rendered", std::move(*rendered)}};
   });
 }

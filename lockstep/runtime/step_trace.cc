@@ -23,7 +23,10 @@ std::string_view kind_of(std::string_view what) {
 Result<std::shared_ptr<StepTrace>> StepTrace::open(const std::string& path, int max_steps) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   if (!file) return invalid_argument("--trace", "{} cannot be written", path);
-  return std::shared_ptr<StepTrace>(new StepTrace(std::move(file), path, max_steps));
+  auto trace = std::shared_ptr<StepTrace>(new StepTrace(std::move(file), path, max_steps));
+  if (!trace->file_.flush())  // a disk that is full, say
+    return invalid_argument("--trace", "{} cannot be written", path);
+  return trace;
 }
 
 StepTrace::StepTrace(std::ofstream file, std::string path, int max_steps)

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <iterator>
 
+#include "lockstep/base/json_fault.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,6 +40,7 @@ class CountingIterator {
 
 Status StrictJsonReader::read(std::string_view text, uint64_t first_byte) {
   why_.clear();
+  text_ = text;
   const char* furthest = text.data();
   const CountingIterator begin(text.data(), &furthest);
   const CountingIterator end(text.data() + text.size(), &furthest);
@@ -46,8 +49,11 @@ Status StrictJsonReader::read(std::string_view text, uint64_t first_byte) {
                           first_byte + static_cast<uint64_t>(furthest - text.data()));
 }
 
-bool StrictJsonReader::parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& why) {
-  return refuse(fmt::format("not JSON: {}", why.what()));
+bool StrictJsonReader::parse_error(std::size_t position, const std::string& token,
+                                   const nlohmann::detail::exception& why) {
+  const bool is_range = dynamic_cast<const Json::out_of_range*>(&why) != nullptr;
+  return refuse(
+      json_fault(text_, position, token, is_range ? JsonFault::kNumberTooLarge : JsonFault::kSyntax));
 }
 
 bool StrictJsonReader::refuse(std::string why) {

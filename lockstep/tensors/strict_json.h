@@ -34,7 +34,8 @@ class StrictJsonReader : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override { return refuse(fmt::format("the key \"{}\" is not expected", name)); }
   bool start_array(std::size_t) override { return refuse("an array is not expected"); }
   bool end_array() override { return refuse("the array ends too early"); }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& why) override;
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception& why) override;
 
  protected:
   // Ends the reading. Returns false, for `return refuse(…)`.
@@ -42,6 +43,7 @@ class StrictJsonReader : public nlohmann::json_sax<Json> {
 
  private:
   std::string why_;
+  std::string_view text_;
 };
 
 }  // namespace lockstep

@@ -163,6 +163,13 @@ TEST(BenchRecord, SaysWhatFailed) {
       {"data: {\"error\":{\"message\":\"rank 2 is gone\"}}\n\ndata: [DONE]\n\n", 200, "", "rank 2 is gone"},
       {"{\"error\": \"full\"}", 503, "", "status 503: {\"error\": \"full\"}"},
       {"data: nonsense\n\n", 200, "", "no JSON"},
+      {"data: {\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":-4}}\n\ndata: [DONE]\n\n", 200,
+       "", "completion_tokens is -4"},
+      {"data: {\"choices\":[{\"text\":\"a\"}],\"usage\":{\"prompt_tokens\":1e300}}\n\ndata: [DONE]\n\n", 200,
+       "", "prompt_tokens is 1e+300"},
+      {"data: {\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":18446744073709551615}}\n\n"
+       "data: [DONE]\n\n",
+       200, "", "completion_tokens is 18446744073709551615"},
       {"", 0, "cannot connect: refused", "cannot connect"}};
   for (const auto& [body, status, failure, said] : table) {
     RequestRecord record;
@@ -172,6 +179,34 @@ TEST(BenchRecord, SaysWhatFailed) {
     EXPECT_FALSE(record.ok());
     EXPECT_NE(record.error.find(said), std::string::npos) << record.error;
   }
+}
+
+// A line without an end takes no memory, and the lines behind it are read.
+TEST(BenchRecord, ALineThatIsTooLongIsAFailure) {
+  RequestRecord record;
+  AnswerReader reader(record);
+  reader.read("data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: ", 1);
+  for (int i = 0; i < 40; ++i) reader.read(std::string(size_t{1} << 20, 'x'), 2);
+  reader.read(
+      "data: {\"error\":\"no line of its own\"}\n\ndata: {\"choices\":[{\"text\":\"b\"}]}\n\ndata: "
+      "[DONE]\n\n",
+      3);
+  reader.finish(200, "", 4);
+  EXPECT_FALSE(record.ok());
+  EXPECT_EQ(record.error, "a line of the stream has more than 16777216 bytes");
+  EXPECT_EQ(record.text_times, (std::vector<double>{1, 3}));
+}
+
+TEST(BenchRecord, WhereNothingSucceededThereAreNoTimes) {
+  RequestRecord failed{.sent = 0, .ended = 1, .status = 503, .error = "status 503"};
+  const Json summary = summary_of({.base_url = "http://a", .model = "m"}, "a load", {failed});
+  EXPECT_EQ(summary["completed"], 0);
+  for (const char* key : {"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"}) {
+    EXPECT_EQ(summary[key]["count"], 0) << key;
+    EXPECT_TRUE(summary[key]["p50"].is_null()) << key;
+  }
+  const std::string table = summary_table(summary);
+  EXPECT_NE(table.find("to the first token (TTFT)            -         -"), std::string::npos) << table;
 }
 
 std::vector<RequestRecord> two_and_a_failure() {

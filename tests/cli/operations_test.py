@@ -72,6 +72,12 @@ def check_trace():
     expect(f"steps {steps}", steps == set(range(len(steps))) and len(steps) >= 2)
 
 
+def check_trace_that_cannot_be_written():
+    done = subprocess.run([BINARY, "generate", "--model", MODEL, "--chat", "Hi", "--max-tokens", "2", "--trace", "/dev/full"],
+                          capture_output=True, text=True, timeout=300)
+    expect(f"a trace that cannot be written: {done.stderr[-300:]}", done.returncode == 2 and "/dev/full cannot be written" in done.stderr)
+
+
 def get(url, headers=None):
     request = urllib.request.Request(url, headers=headers or {})
     try:
@@ -130,6 +136,7 @@ def check_server():
 
 
 check_trace()
+check_trace_that_cannot_be_written()
 check_server()
 print("failed" if failures else "a trace with every edge, logs for programs, a stop that is said last")
 sys.exit(1 if failures else 0)

@@ -28,10 +28,10 @@ def run(arguments, text):
     return done.returncode, [json.loads(line) for line in done.stdout.decode().split("\n") if line], done.stderr.decode()
 
 
-def ask(command, model, questions):
+def ask(command, model, questions, code=0):
     text = "".join(json.dumps(question, ensure_ascii=False) + "\n" for question in questions)
-    code, answers, errors = run([command, "--model", str(model)], text)
-    expect(f"{command} {model}: exit code ({errors.strip()[-200:]})", code, 0)
+    got, answers, errors = run([command, "--model", str(model)], text)
+    expect(f"{command} {model}: exit code ({errors.strip()[-200:]})", got, code)
     expect(f"{command} {model}: lines", len(answers), len(questions))
     return answers
 
@@ -49,7 +49,8 @@ def check_texts(model, recorded):
 
 def check_chats(model, recorded):
     keys = ("messages", "tools", "add_generation_prompt", "kwargs")
-    answers = ask("render", model, [{key: line[key] for key in keys if key in line} for line in recorded])
+    code = 0 if all("rendered" in line for line in recorded) else 1
+    answers = ask("render", model, [{key: line[key] for key in keys if key in line} for line in recorded], code)
     for number, (line, answer) in enumerate(zip(recorded, answers)):
         wanted = line["rendered"] if "rendered" in line else None
         expect(f"{model}: chat {number}", answer.get("rendered"), wanted)
@@ -78,7 +79,7 @@ def check_template_errors():
         path.write_text("{% for m in messages %}{% if m.role == 'x' %}{{ raise_exception('no x here') }}{% endif %}"
                         "{% generation %}[{{ m.role }}]{% endgeneration %}{% endfor %}{{ strftime_now('%Y')|length }}")
         lines = [{"messages": [{"role": "a"}]}, {"messages": [{"role": "x"}]}, {"messages": [], "kwargs": {"extra": 1}, "tools": None}]
-        answers = ask("render", folder, lines)
+        answers = ask("render", folder, lines, code=1)
         expect("render: answers", answers, [{"rendered": "[a]4"}, {"error": "no x here", "line": 2}, {"rendered": "4"}])
 
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/json_fault.h"
 #include "lockstep/serving/tokenizer/json_fields.h"
 
 namespace lockstep::serving::tokenizing {
@@ -22,7 +23,7 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
   using Base = nlohmann::detail::json_sax_dom_parser<Json>;
 
  public:
-  explicit FileReader(TokenizerFile& file) : Base(file.head, false), file_(file) {}
+  FileReader(std::string_view text, TokenizerFile& file) : Base(file.head, false), text_(text), file_(file) {}
 
   bool key(std::string& name) {
     if (part_ == Part::kVocab) {
@@ -123,8 +124,8 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
   bool null() { return part_ == Part::kHead ? Base::null() : refuse_value("null"); }
 
   template <class Exception>
-  bool parse_error(std::size_t position, const std::string& /*last_token*/, const Exception& why) {
-    return refuse("not JSON at byte {}: {}", position, why.what());
+  bool parse_error(std::size_t position, const std::string& last_token, const Exception& why) {
+    return refuse("{}", json_fault(text_, position, last_token, why));
   }
 
   std::string refusal;
@@ -185,6 +186,7 @@ class FileReader : public nlohmann::detail::json_sax_dom_parser<Json> {
     return true;
   }
 
+  const std::string_view text_;
   TokenizerFile& file_;
   Part part_ = Part::kHead;
   int depth_ = 0;
@@ -201,7 +203,7 @@ Result<TokenizerFile> read_tokenizer_file(std::string_view json) {
     return invalid_argument("tokenizer.json", "tokenizer.json has {} bytes, more than the limit of {}",
                             json.size(), kMaxBytes);
   TokenizerFile file;
-  FileReader reader(file);
+  FileReader reader(json, file);
   if (!Json::sax_parse(json, &reader))
     return invalid_argument("tokenizer.json", "tokenizer.json: {}", reader.refusal);
   return file;
