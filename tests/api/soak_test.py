@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Keeps many streams open at one `lockstep serve` for a while, a part of them broken off at a random event, and looks for
-lost or doubled text, leaked cache pages and growing memory.
+"""Keeps many streams open at one `lockstep serve` for a while. A part of them is broken off or aborted at a random event,
+and requests that are none come between. Looks for lost or doubled text, streams without an end or with two, leaked cache
+pages and growing memory.
 
-usage: [SECONDS=60] [STREAMS=200] soak_test.py LOCKSTEP_BINARY REPOSITORY     (standard library only)
+usage: soak_test.py LOCKSTEP_BINARY REPOSITORY [--seconds 60] [--streams 200]     (standard library only)
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -16,14 +18,27 @@ from urllib.parse import urlsplit
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lockstep_server import LockstepServer, is_sanitized  # noqa: E402
 
-SECONDS = float(os.environ.get("SECONDS", "60"))
-STREAMS = int(os.environ.get("STREAMS", "200"))
 PATIENCE = 120  # seconds that one stream may take in all
 MAY_GROW = 32 << 20  # bytes of memory between the first third and the end
 
 
 class Violation(Exception):
     pass
+
+
+def http(body, path="/v1/chat/completions", method="POST"):
+    return f"{method} {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+# What is no request, or none that can be answered: the bytes, and what may come back.
+NONSENSE = [(http(b"{"), (400,)), (http(b'{"messages": 3}'), (400,)), (http(b'{"messages": [], "max_tokens": -1}'), (400,)),
+            (http(b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}'), (400,)),
+            (http(b'{"messages": [{"role": "user", "content": "' + b"a b " * 4000 + b'"}]}'), (400,)),
+            (http(b"[" * 5000), (400,)), (http(b'{"a": "\xff"}'), (400,)), (http(b"", "/v1/nothing"), (404,)),
+            (http(b"", method="BREW"), (400, 405, 501)), (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", (400,)),
+            (b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 100000 + b"\r\n\r\n", (400, 431)),
+            (b"POST /v1/chat/completions HTTP/1.1\r\nHost: soak\r\nContent-Length: 99999999999\r\n\r\n", (400, 413)),
+            (b"POST /v1/chat/completions HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", (400,))]
 
 
 def bodies():
@@ -78,6 +93,50 @@ class Client:
             raise Violation(f"the stream ends inside an event: {buffered!r}")
 
 
+async def send_nonsense(url, rng):
+    client = Client(url)
+    await client.open()
+    sent, allowed = rng.choice(NONSENSE)
+    try:
+        client.writer.write(sent)
+        line = await client.reader.readline()
+    except ConnectionError:
+        line = b""  # cut off while it still sent
+    if line and int(line.split()[1]) not in allowed:
+        raise Violation(f"{sent[:80]!r} is answered with {line!r}")
+    await client.close()
+
+
+async def abort(url, name):
+    client = Client(url)
+    await client.open()
+    client.writer.write(http(json.dumps({"rid": name}).encode(), "/abort_request"))
+    line = await client.reader.readline()
+    if b" 200 " not in line:
+        raise Violation(f"/abort_request is answered with {line!r}")
+    await client.close()
+
+
+async def ask_and_abort(client, url, rng):
+    """A long stream that somebody aborts: it ends at once, as a stream should. The number of events."""
+    body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 2000, "ignore_eos": True}
+    count, ends, done, abort_after = 0, 0, 0, rng.randrange(8)
+    async for data in client.events(body):
+        count += 1
+        if data == "[DONE]":
+            done += 1
+            continue
+        event = json.loads(data)
+        if "error" in event:
+            raise Violation(f"the stream holds an error: {event['error']}")
+        ends += sum(1 for choice in event["choices"] if choice["finish_reason"])
+        if count == abort_after + 1:
+            await abort(url, event["id"])
+    if (ends, done) != (1, 1):
+        raise Violation(f"an aborted stream has {ends} ends and {done} [DONE]")
+    return count
+
+
 def lasting(usage):
     """What of a usage is the same every time: not how much of the prompt the cache held."""
     return {key: value for key, value in usage.items() if key != "prompt_tokens_details"}
@@ -115,12 +174,21 @@ async def keep_asking(url, wanted, stop_at, seed, counts):
     rng = random.Random(seed)
     client = Client(url)
     while time.monotonic() < stop_at:
-        body, expected = rng.choice(wanted)
-        leave_after = rng.randrange(12) if rng.random() < 0.25 else None
+        chance = rng.random()
         async with asyncio.timeout(PATIENCE):
-            events = await ask(client, body, expected, leave_after)
-        counts["events"] += events
-        counts["left" if client.writer is None else "whole"] += 1
+            if chance < 0.05:
+                await send_nonsense(url, rng)
+                counts["nonsense"] += 1
+            elif chance < 0.1:
+                events = await ask_and_abort(client, url, rng)
+                counts["events"] += events  # not in one line: others count while this one waits
+                counts["aborted"] += 1
+            else:
+                body, expected = rng.choice(wanted)
+                leave_after = rng.randrange(12) if chance < 0.3 else None
+                events = await ask(client, body, expected, leave_after)
+                counts["events"] += events
+                counts["left" if client.writer is None else "whole"] += 1
     await client.close()
 
 
@@ -130,13 +198,13 @@ async def watch_memory(server, stop_at, samples):
         await asyncio.sleep(0.5)
 
 
-async def soak(server, wanted):
-    counts = {"whole": 0, "left": 0, "events": 0}
+async def soak(server, wanted, options):
+    counts = {"whole": 0, "left": 0, "aborted": 0, "nonsense": 0, "events": 0}
     samples = []
-    stop_at = time.monotonic() + SECONDS
+    stop_at = time.monotonic() + options.seconds
     async with asyncio.TaskGroup() as group:
         group.create_task(watch_memory(server, stop_at, samples))
-        for number in range(STREAMS):
+        for number in range(options.streams):
             group.create_task(keep_asking(server.url, wanted, stop_at, number, counts))
     return counts, samples
 
@@ -148,26 +216,34 @@ def expected_of(server, body):
 
 
 def main():
-    binary, repository = sys.argv[1], sys.argv[2]
-    with LockstepServer(binary, f"{repository}/models/tutor-deepseek-v3", ["--max-queued-requests", str(4 * STREAMS)]) as server:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("repository")
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS", "60")))
+    parser.add_argument("--streams", type=int, default=200)
+    options = parser.parse_args()
+    binary, seconds = options.binary, options.seconds
+    with LockstepServer(binary, f"{options.repository}/models/tutor-deepseek-v3",
+                        ["--max-queued-requests", str(4 * options.streams)]) as server:
         wanted = [(body, expected_of(server, body)) for body in bodies()]
         try:
-            counts, samples = asyncio.run(soak(server, wanted))
+            counts, samples = asyncio.run(soak(server, wanted, options))
         except BaseExceptionGroup as group:
             print(f"FAIL: {group.exceptions[0]!r} (and {len(group.exceptions) - 1} more)")
             return 1
         if not server.becomes_idle(30):
             print(f"FAIL: 30 s after the last stream the engine still holds something: {server.get('/live')}")
             return 1
-        settled = [size for when, size in samples if when > samples[0][0] + SECONDS / 3]
+        settled = [size for when, size in samples if when > samples[0][0] + seconds / 3]
         grown = server.resident_bytes() - settled[0]
-        print(f"{counts['whole']} streams whole, {counts['left']} left early, {counts['events']} events in {SECONDS:g} s; memory "
+        print(f"{counts['whole']} streams whole, {counts['left']} left early, {counts['aborted']} aborted, {counts['nonsense']} "
+              f"requests that are none, {counts['events']} events in {seconds:g} s; memory "
               f"{settled[0] / 2**20:.0f} MiB after a third, {grown / 2**20:+.0f} MiB since")
         if grown > MAY_GROW and not is_sanitized(binary):
             print(f"FAIL: the server's memory grew by more than {MAY_GROW / 2**20:.0f} MiB")
             return 1
-        if counts["whole"] == 0 or counts["left"] == 0:
-            print("FAIL: too short or too slow: no stream was whole, or none was left early")
+        if min(counts.values()) == 0:
+            print(f"FAIL: too short or too slow: {counts}")
             return 1
     return 0
 

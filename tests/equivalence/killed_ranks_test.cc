@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
@@ -180,7 +182,7 @@ std::string chat_body(std::mt19937_64& random) {
 }
 
 struct Counts {
-  std::atomic<int> whole = 0, errors = 0, unavailable = 0, refused = 0, left = 0;
+  std::atomic<int> whole = 0, errors = 0, unavailable = 0, refused = 0, left = 0, aborts = 0;
 };
 
 // A whole answer: a body, or a stream that says how it ended.
@@ -204,8 +206,15 @@ void be_a_client(const Served& served, uint64_t seed, const std::atomic<bool>& i
   std::mt19937_64 random(seed);
   while (!is_over) {
     const std::string body = chat_body(random);
-    switch (random() % 4) {
-      case 0: {  // leaves, at once or after a while
+    switch (random() % 10) {
+      case 4: {  // of whatever others have under way
+        const auto response = served.ask("POST", "/abort_request", R"({"abort_all":true})");
+        EXPECT_EQ(response.status, 200) << response.body;
+        ++counts.aborts;
+        break;
+      }
+      case 0:
+      case 1: {  // leaves, at once or after a while
         serving::http::RawClient client(served.server->port());
         client.send(Served::bytes_of("POST", "/v1/chat/completions", body));
         if (random() % 2 == 0) client.read_until("data:", std::chrono::milliseconds(20));
@@ -213,7 +222,8 @@ void be_a_client(const Served& served, uint64_t seed, const std::atomic<bool>& i
         ++counts.left;
         break;
       }
-      case 1: {
+      case 2:
+      case 3: {
         const auto response =
             served.ask("POST", "/v1/chat/completions", body.substr(0, random() % body.size()));
         EXPECT_EQ(response.status, 400) << response.body;
@@ -226,8 +236,14 @@ void be_a_client(const Served& served, uint64_t seed, const std::atomic<bool>& i
   }
 }
 
+// LOCKSTEP_SOAK_SECONDS makes it longer.
+std::chrono::seconds soak_length() {
+  const char* given = std::getenv("LOCKSTEP_SOAK_SECONDS");
+  return std::chrono::seconds(given == nullptr ? 4 : std::max(1, std::atoi(given)));
+}
+
 TEST(KilledRanks, EveryRequestEndsOnceAndNothingLeaks) {
-  constexpr auto kLength = std::chrono::seconds(4);
+  const auto length = soak_length();
   constexpr int kClients = 8;
   Faults faults;
   FaultPolicy policy;
@@ -240,7 +256,7 @@ TEST(KilledRanks, EveryRequestEndsOnceAndNothingLeaks) {
   std::vector<std::thread> clients;
   for (uint64_t seed = 1; seed <= kClients; ++seed)
     clients.emplace_back([&, seed] { be_a_client(served, seed, is_over, counts); });
-  const auto until = std::chrono::steady_clock::now() + kLength;
+  const auto until = std::chrono::steady_clock::now() + length;
   std::mt19937_64 random(99);
   // However slow the machine, answers are completed between kills.
   const auto give_up = until + std::chrono::seconds(60);
@@ -276,11 +292,12 @@ TEST(KilledRanks, EveryRequestEndsOnceAndNothingLeaks) {
   EXPECT_GT(counts.errors, 0);
   EXPECT_GT(counts.refused, 0);
   EXPECT_GT(counts.left, 0);
+  EXPECT_GT(counts.aborts, 0);
   std::cout << fmt::format(
-      "{} accepted, {} whole answers, {} errors, {} asked to try again, {} refused, {} left; {} ranks "
-      "killed\n",
+      "{} accepted, {} whole answers, {} errors, {} asked to try again, {} refused, {} left, "
+      "aborted {} times; {} ranks killed\n",
       accepted, counts.whole.load(), counts.errors.load(), counts.unavailable.load(), counts.refused.load(),
-      counts.left.load(), faults.num_kills.load());
+      counts.left.load(), counts.aborts.load(), faults.num_kills.load());
 }
 
 // Within two seconds of a rank's death its requests have errors, and the server says what happened.
