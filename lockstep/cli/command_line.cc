@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "lockstep/cli/choice_flags.h"
 #include "lockstep/cli/draft_flags.h"
 #include "lockstep/cli/endpoint_flags.h"
 #include "lockstep/cli/foreign_flags.h"
 #include "lockstep/cli/hosts_flags.h"
+#include "lockstep/cli/planning_flags.h"
 #include "lockstep/serving/reasoning/reasoning_splitter.h"
 #include "lockstep/serving/request_log.h"
 #include "lockstep/serving/tool_parsing/tool_parser.h"
@@ -55,28 +57,6 @@ CLI::Validator whole_64_bits() {
         return good ? std::string() : fmt::format("{} is not a whole number from 0 to 2^64 - 1", text);
       },
       "UINT64");
-}
-
-// A flag with a few words for values. CLI11's own transformer prints the numbers of the enum into the help.
-template <class T>
-using Choices = std::vector<std::pair<std::string, T>>;
-template <class Value, class T>
-CLI::Option* add_choice(CLI::App& app, const char* flag, Value& value, const char* what, Choices<T> choices) {
-  std::string words;
-  for (const auto& [word, unused] : choices) words += (words.empty() ? "" : "|") + word;
-  return app
-      .add_option_function<std::string>(
-          flag,
-          [flag, choices = std::move(choices), words, &value](const std::string& given) {
-            for (const auto& [word, of_word] : choices) {
-              if (word != given) continue;
-              value = of_word;
-              return;
-            }
-            throw CLI::ValidationError(flag, fmt::format("\"{}\" is not one of {}", given, words));
-          },
-          what)
-      ->type_name(words);
 }
 
 void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
@@ -273,11 +253,6 @@ void add_thinking(CLI::App& app, Thinking& thinking) {
              Choices<Thinking>{{"on", Thinking::kOn}, {"off", Thinking::kOff}});
 }
 
-void add_json(CLI::App& app, OutputFormat& format) {
-  app.add_flag_function(
-      "--json", [&format](int64_t) { format = OutputFormat::kJson; }, "Print JSON on standard output");
-}
-
 // One subcommand: its flags fill a T.
 template <class T>
 struct Subcommand {
@@ -334,6 +309,11 @@ struct CommandLine {
     add_engine_flags(*subcommand.app, subcommand.values.engine, model);
     if constexpr (!std::is_same_v<T, BenchCommand>)  // which measures what one process can do
       add_hosts_flags(*subcommand.app, subcommand.values.engine.hosts);
+    if constexpr (!std::is_same_v<T, PlanCommand>)  // which may plan for another machine by its name
+      subcommand.app
+          ->add_option("--machine", subcommand.values.engine.machine_file,
+                       "File that `lockstep doctor --measure` wrote: what plans are priced with")
+          ->group(kParallel);
     return *subcommand.app;
   }
 
@@ -463,45 +443,12 @@ struct CommandLine {
   void add_plan() {
     CLI::App& sub = add(plan, "plan",
                         "Print what a configuration solves to and its communication plan; reads no weights");
-    sub.add_option(
-        "--machine", plan.values.machine,
-        "Machine to plan for: cpu or h200; default: that of --device; with --suggest how many, like 8xH200");
-    sub.add_option("--rows", plan.values.rows,
-                   "Rows of each replica: adds what every rank does in a step of so many")
-        ->delimiter(',')
-        ->check(CLI::Range(0, 1 << 20));
-    add_choice(sub, "--phase", plan.values.phase, "With --rows: what the step does",
-               Choices<planning::Phase>{{"decode", planning::Phase::kDecode},
-                                        {"prefill", planning::Phase::kPrefill}});
-    sub.add_option("--html", plan.values.html_file, "Write a page for people to this file");
-    sub.add_flag_function(
-        "--suggest", [this](int64_t) { plan.values.task = PlanCommand::Task::kSuggest; },
-        "Rank configurations for the model's config.json on --machine");
-    add_choice(sub, "--objective", plan.values.objective, "With --suggest: what to rank by",
-               Choices<planning::Objective>{{"throughput", planning::Objective::kThroughput},
-                                            {"latency", planning::Objective::kLatency}});
-    sub.add_option("--context", plan.values.context, "With --suggest: cached tokens of a request")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 1 << 24));
-    sub.add_flag_function(
-        "--explain", [this](int64_t) { plan.values.show = PlanCommand::Show::kExplained; },
-        "Print the cost of every step and what binds it");
-    add_json(sub, plan.values.format);
+    add_plan_flags(sub, plan.values);
   }
 
   void add_verify() {
     CLI::App& sub = add(verify, "verify", "Prove a configuration's plans on symbolic rows; reads no weights");
-    sub.add_option("--worlds", verify.values.worlds,
-                   "Prove every configuration of 1 to so many ranks instead")
-        ->check(CLI::Range(1, 16));
-    sub.add_option("--sample", verify.values.sample,
-                   "Prove so many configurations of up to 512 ranks, drawn from --seed")
-        ->check(CLI::Range(1, 1 << 20));
-    sub.add_option("--seed", verify.values.seed, "Of --sample")->capture_default_str();
-    sub.add_option("--plan", verify.values.plan_file,
-                   "Check a plan from a file, as lockstep plan --json writes it, instead");
-    sub.get_option("--model")->required(false);  // a file says all that a proof needs
-    add_json(sub, verify.values.format);
+    add_verify_flags(sub, verify.values);
   }
 
   void add_quantize() {
@@ -551,7 +498,7 @@ struct CommandLine {
             "Say what a checkpoint is, what it needs and whether it will run; without --model, what "
             "this machine offers; reads no weights",
             ModelFlag::kOptional);
-    add_json(sub, doctor.values.format);
+    add_doctor_flags(sub, doctor.values);
   }
 
   Command chosen() {

@@ -111,7 +111,7 @@ struct BenchCommand {
 
 struct PlanCommand {
   runtime::EngineConfig engine;
-  std::string machine;    // cpu or h200; empty: that of the engine's device; for suggestions 8xH200
+  std::string machine;    // cpu, h200 or a file; empty: that of the engine's device; for suggestions 8xH200
   std::vector<int> rows;  // of each replica: adds the trace of one step
   planning::Phase phase = planning::Phase::kDecode;
   std::string html_file;  // where to write a page for people; empty: none
@@ -147,6 +147,8 @@ struct RenderCommand {
 
 struct DoctorCommand {
   runtime::EngineConfig engine;  // model_directory empty: only the machine is looked at
+  enum class Task : uint8_t { kLook, kMeasure } task = Task::kLook;
+  std::string machine_file;  // that kMeasure writes; empty: none
   OutputFormat format = OutputFormat::kText;
 };
 

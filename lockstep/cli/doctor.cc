@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/report.h"
 #include "lockstep/runtime/inspect.h"
+#include "lockstep/runtime/measure_machine.h"
 #include "lockstep/serving/chat.h"
 
 namespace lockstep::cli {
@@ -192,9 +194,49 @@ Json to_json(const DoctorCommand& command, const runtime::Inspection& found, con
   return json;
 }
 
+void print_measured(const runtime::MachineMeasurement& measured) {
+  line("machine", measured.machine.name);
+  line("launch", fmt::format("{:.2f} us", measured.machine.launch_us));
+  fmt::print("{:>5} {:>14} {:>10} {:>12} {:>11} {:>13}\n", "ranks", "collective us", "link GB/s",
+             "memory GB/s", "memory GB", "product TFLOP/s");
+  for (const planning::WorldConstants& world : measured.machine.worlds)
+    fmt::print("{:>5} {:>14.1f} {:>10.2f} {:>12.2f} {:>11.2f} {:>13.4f}\n", world.num_ranks,
+               world.collective_us, world.link_gbs, world.memory_gbs, world.memory_gb, world.peak_tflops);
+  fmt::print("what the cost model says with them of other steps\n");
+  for (const runtime::CheckedStep& check : measured.checks)
+    fmt::print("{:>5} ranks {:<24} measured {:>9.1f} us, predicted {:>9.1f} us, ratio {:.2f}\n",
+               check.num_ranks, check.what, check.measured_us, check.predicted_us,
+               check.measured_us / check.predicted_us);
+  for (const auto& [constant, source] : measured.machine.sources) fmt::print("{:<14} {}\n", constant, source);
+}
+
+int run_measure(const DoctorCommand& command) {
+  ProgressLine shown;
+  const auto measured = runtime::measure_machine({.device = command.engine.device,
+                                                  .threads = command.engine.threads,
+                                                  .instruction_set = command.engine.instruction_set,
+                                                  .max_ranks = command.engine.parallel.tp_size.value_or(8)},
+                                                 [&](std::string_view text) { shown.show(text); });
+  if (!measured) return report(measured.error());
+  const std::string text = planning::to_json(measured->machine).dump(2) + "\n";
+  if (!command.machine_file.empty()) {
+    std::ofstream out(command.machine_file);
+    out << text;
+    if (!out.flush())
+      return report(
+          invalid_argument("--output", "--output {}: the file could not be written", command.machine_file));
+  }
+  if (command.format == OutputFormat::kJson)
+    fmt::print("{}", text);
+  else
+    print_measured(*measured);
+  return kOk;
+}
+
 }  // namespace
 
 int run(const DoctorCommand& command) {
+  if (command.task == DoctorCommand::Task::kMeasure) return run_measure(command);
   const runtime::MachineFacts machine = runtime::machine_facts();
   if (command.engine.model_directory.empty()) {
     if (command.format == OutputFormat::kJson)

@@ -10,6 +10,8 @@
 #include "lockstep/cli/report.h"
 #include "lockstep/planning/cost_model.h"
 #include "lockstep/planning/plan_page.h"
+#include "lockstep/planning/prior_art.h"
+#include "lockstep/runtime/measure_machine.h"
 
 namespace lockstep::cli {
 namespace {
@@ -17,9 +19,13 @@ namespace {
 void print_explained(const runtime::PlannedEngine& planned) {
   const planning::Plans& plans = planned.plans;
   fmt::print("{}", planning::to_text(planned.configuration.settings));
-  for (const planning::Regime regime : planning::kRegimes)
+  for (const planning::Regime regime : planning::kRegimes) {
     fmt::print("\n{} plan\n{}", planning::name_of(regime),
                planning::explain(plans.of(regime), plans.grid, planned.machine, plans.load_of(regime)));
+    fmt::print(
+        "{}", planning::to_text(planning::spent_beside_prior_art(plans, planned.configuration.stages.exchange,
+                                                                 planned.shape, planned.machine, regime)));
+  }
 }
 
 planning::TraceSizes sizes_of(const runtime::PlannedEngine& planned) {
@@ -82,39 +88,66 @@ std::string_view given_beside_suggest(const planning::ParallelFlags& flags) {
   return flags.max_running_requests ? "--max-running-requests" : "";
 }
 
-int run_suggest(const PlanCommand& given) {
-  PlanCommand command = given;
-  const planning::ParallelFlags& flags = command.engine.parallel;
-  if (const std::string_view flag = given_beside_suggest(flags); !flag.empty())
+bool names_file(std::string_view machine) {
+  return machine.ends_with(".json") || machine.find('/') != std::string_view::npos;
+}
+
+// What suggestions are for, and what a launch line says of it beside the flags.
+struct Target {
+  planning::MachineOfRanks of;
+  std::string name, launch;
+};
+
+Result<Target> target_of(const PlanCommand& command) {
+  const std::optional<int> ranks = command.engine.parallel.tp_size;
+  if (names_file(command.machine)) {
+    const auto measured = runtime::read_machine_file(command.machine);
+    if (!measured) return measured.error();
+    const int num_ranks = ranks.value_or(measured->worlds.back().num_ranks);
+    const bool is_gpu = measured->ranks == planning::MeasuredMachine::Ranks::kOwnDevices;
+    return Target{{planning::machine_of_ranks(*measured, num_ranks), num_ranks},
+                  command.machine,
+                  fmt::format("{} --machine {}", is_gpu ? " --device cuda" : "", command.machine)};
+  }
+  const bool is_gpu = command.engine.device == runtime::Device::kCuda;
+  const std::string name = !command.machine.empty()
+                               ? command.machine
+                               : fmt::format("{}x{}", ranks.value_or(1), is_gpu ? "H200" : "cpu");
+  auto machine = planning::machine_named(name);
+  if (!machine) return machine.error();
+  if (ranks && *ranks != machine->num_ranks)
+    return invalid_argument("--tp-size", "--tp-size {} and --machine {} name different numbers of ranks",
+                            *ranks, name);
+  const bool is_h200 = machine->machine.name == planning::h200_machine().name;
+  return Target{*std::move(machine), name, is_h200 ? " --device cuda" : ""};
+}
+
+int run_suggest(const PlanCommand& command) {
+  if (const std::string_view flag = given_beside_suggest(command.engine.parallel); !flag.empty())
     return report(invalid_argument(std::string(flag),
                                    "{} is among what --suggest looks for: leave it out, or plan without "
                                    "--suggest",
                                    flag));
-  const bool is_gpu = command.engine.device == runtime::Device::kCuda;
-  if (command.machine.empty())
-    command.machine = fmt::format("{}x{}", flags.tp_size.value_or(1), is_gpu ? "H200" : "cpu");
   const auto sizes = runtime::sizes_of_config(command.engine.model_directory);
   if (!sizes) return report(sizes.error());
-  auto machine = planning::machine_named(command.machine);
-  if (!machine) return report(machine.error());
-  if (flags.tp_size && *flags.tp_size != machine->num_ranks)
-    return report(invalid_argument("--tp-size",
-                                   "--tp-size {} and --machine {} name different numbers of ranks",
-                                   *flags.tp_size, command.machine));
+  if (command.context > sizes->context_length)
+    return report(invalid_argument("--context", "--context {} is more than the {} tokens of the model",
+                                   command.context, sizes->context_length));
+  const auto target = target_of(command);
+  if (!target) return report(target.error());
   auto found = planning::suggest(sizes->shape,
-                                 {.machine = machine->machine,
-                                  .num_ranks = machine->num_ranks,
+                                 {.machine = target->of.machine,
+                                  .num_ranks = target->of.num_ranks,
                                   .objective = command.objective,
                                   .context = command.context,
                                   .state_bytes_per_request = sizes->state_bytes_per_sequence},
                                  3);
   if (!found) return report(found.error());
-  if (machine->machine.name == planning::h200_machine().name)
-    for (planning::Suggestion& one : *found) one.launch += " --device cuda";
+  for (planning::Suggestion& one : *found) one.launch += target->launch;
   if (command.format == OutputFormat::kJson) {
     Json list = Json::array();
     for (const planning::Suggestion& one : *found) list.push_back(to_json(one));
-    fmt::print("{}\n", to_text(Json{{"machine", command.machine}, {"suggestions", std::move(list)}}));
+    fmt::print("{}\n", to_text(Json{{"machine", target->name}, {"suggestions", std::move(list)}}));
     return kOk;
   }
   int place = 0;
@@ -132,11 +165,16 @@ Result<runtime::PlannedEngine> plan_for_machine(const PlanCommand& command) {
   runtime::EngineConfig config = command.engine;
   if (command.machine == "h200") config.device = runtime::Device::kCuda;
   if (command.machine == "cpu") config.device = runtime::Device::kCpu;
+  if (names_file(command.machine)) config.machine_file = command.machine;
   auto planned = runtime::plan_engine(config);
-  if (!planned || command.machine.empty() || command.machine == "h200" || command.machine == "cpu")
+  if (!planned || command.machine.empty() || command.machine == "h200" || command.machine == "cpu" ||
+      names_file(command.machine))
     return planned;
   auto machine = planning::machine_named(command.machine);
   if (!machine) return machine.error();
+  if (const int ranks = planned->plans.grid.num_ranks(); ranks != machine->num_ranks)
+    return invalid_argument("--machine", "--machine {} and --tp-size {} name different numbers of ranks",
+                            command.machine, ranks);
   planned->machine = machine->machine;
   auto plans = planning::make_plans(planned->configuration, planned->shape, planned->machine);
   if (!plans) return plans.error();

@@ -10,6 +10,7 @@
 #include "lockstep/cli/report.h"
 #include "lockstep/planning/lattice.h"
 #include "lockstep/planning/verifier.h"
+#include "lockstep/runtime/measure_machine.h"
 
 namespace lockstep::cli {
 namespace {
@@ -20,7 +21,9 @@ struct Tally {
 };
 
 // Two threads take the next case in turn; the one that finishes it counts.
-Tally prove_cases(const std::vector<planning::LatticeCase>& cases) {
+// For the machine that was measured, if any, else for a GPU and a CPU in turn.
+Tally prove_cases(const std::vector<planning::LatticeCase>& cases,
+                  const std::optional<planning::MeasuredMachine>& measured) {
   Tally tally;
   ProgressLine progress;
   std::mutex counting;
@@ -30,8 +33,9 @@ Tally prove_cases(const std::vector<planning::LatticeCase>& cases) {
     planning::ProvenPlans proven;  // by this thread
     for (size_t at = next++; at < cases.size() && interrupted().load() == 0; at = next++) {
       const int ranks = cases[at].flags.tp_size.value_or(1);
-      const planning::Machine machine =
-          at % 2 == 0 ? planning::h200_machine() : planning::cpu_ranks_machine(ranks, 2);
+      const planning::Machine machine = measured      ? planning::machine_of_ranks(*measured, ranks)
+                                        : at % 2 == 0 ? planning::h200_machine()
+                                                      : planning::cpu_ranks_machine(ranks, 2);
       const planning::CaseResult result = planning::prove_case(cases[at], machine, proven);
       const std::lock_guard lock(counting);
       tally.proofs += result.num_proofs;
@@ -119,11 +123,17 @@ int run(const VerifyCommand& command) {
   if (!command.plan_file.empty()) return check_file(command);
   if (command.worlds == 0 && command.sample == 0) return prove_one(command);
   constexpr int kMostSampled = 512;
+  std::optional<planning::MeasuredMachine> measured;
+  if (!command.engine.machine_file.empty()) {
+    auto read = runtime::read_machine_file(command.engine.machine_file);
+    if (!read) return report(read.error());
+    measured = *std::move(read);
+  }
   interrupted();
   auto cases = planning::small_worlds(command.worlds);
   for (auto& drawn : planning::sampled_worlds(command.seed, command.sample, kMostSampled))
     cases.push_back(std::move(drawn));
-  const Tally tally = prove_cases(cases);
+  const Tally tally = prove_cases(cases, measured);
   print(tally, command.format);
   if (interrupted().load() != 0) return kInterrupted;
   return tally.failures.empty() ? kOk : kFailed;

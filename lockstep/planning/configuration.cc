@@ -1,7 +1,6 @@
 #include "lockstep/planning/configuration.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 
 #include "lockstep/planning/divisors.h"
@@ -284,18 +283,21 @@ int num_changes(const Choice& a, const Choice& b) {
          (a.shared != b.shared);
 }
 
-std::string command_of(const Choice& choice) {
-  std::string text = fmt::format("--tp-size {}", choice.ranks);
-  if (choice.dp_attention) text += fmt::format(" --dp-size {} --enable-dp-attention", choice.dp);
-  text += fmt::format(" --ep-size {} --moe-a2a-backend {} --moe-dense-tp-size {}", choice.ep, choice.exchange,
-                      choice.dense);
-  if (choice.dp_head) text += " --enable-dp-lm-head";
-  if (choice.cp > 1) text += fmt::format(" --attn-cp-size {}", choice.cp);
-  if (choice.moe_dp > 1) text += fmt::format(" --moe-dp-size {}", choice.moe_dp);
-  if (choice.head > 0) text += fmt::format(" --lm-head-tp-size {}", choice.head);
-  if (choice.embedding > 1) text += fmt::format(" --embedding-tp-size {}", choice.embedding);
-  if (choice.shared != "split") text += fmt::format(" --shared-experts {}", choice.shared);
-  return text;
+// As flags that are all given, for a launch line.
+ParallelFlags flags_of(const Choice& choice) {
+  ParallelFlags flags{.tp_size = choice.ranks,
+                      .enable_dp_attention = choice.dp_attention,
+                      .ep_size = choice.ep,
+                      .moe_dense_tp_size = choice.dense,
+                      .enable_dp_lm_head = choice.dp_head,
+                      .moe_a2a_backend = choice.exchange};
+  if (choice.dp_attention) flags.dp_size = choice.dp;
+  if (choice.cp > 1) flags.attn_cp_size = choice.cp;
+  if (choice.moe_dp > 1) flags.moe_dp_size = choice.moe_dp;
+  if (choice.head > 0) flags.lm_head_tp_size = choice.head;
+  if (choice.embedding > 1) flags.embedding_tp_size = choice.embedding;
+  if (choice.shared != "split") flags.shared_experts = choice.shared;
+  return flags;
 }
 
 bool has_layer(const ModelShape& model, ModelShape::Ffn kind) {
@@ -369,7 +371,7 @@ std::vector<std::string> nearest(const Choice& wanted, const ModelShape& model, 
   if (found.size() > kPriced) found.resize(kPriced);
   std::vector<std::tuple<int, double, std::string>> ranked;
   for (const Choice& c : found)
-    ranked.emplace_back(num_changes(wanted, c), decode_us(c, model, machine), command_of(c));
+    ranked.emplace_back(num_changes(wanted, c), decode_us(c, model, machine), launch_line(flags_of(c)));
   std::sort(ranked.begin(), ranked.end());
   if (ranked.size() > kShown) ranked.resize(kShown);
   std::vector<std::string> commands;
@@ -522,11 +524,6 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   return solved;
 }
 
-constexpr std::string_view name_of(Setting::Source source) {
-  constexpr std::array<std::string_view, 3> kNames = {"given", "default", "derived"};
-  return kNames[static_cast<size_t>(source)];
-}
-
 }  // namespace
 
 bool works(const ParallelFlags& flags, const ModelShape& model) {
@@ -545,24 +542,6 @@ Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model,
   for (Clash& clash : draft_clashes(flags, model)) clashes.push_back(std::move(clash));
   if (!clashes.empty()) return clash_error(clashes, choice, model, machine);
   return configuration_of(flags, choice, model);
-}
-
-std::string to_text(const std::vector<Setting>& settings) {
-  std::string text;
-  for (const Setting& setting : settings)
-    text += fmt::format("{:<30} {:<12} {:<8} {}\n", setting.flag, setting.value, name_of(setting.source),
-                        setting.reason);
-  return text;
-}
-
-Json to_json(const std::vector<Setting>& settings) {
-  Json list = Json::array();
-  for (const Setting& setting : settings)
-    list.push_back({{"setting", setting.flag},
-                    {"value", setting.value},
-                    {"source", name_of(setting.source)},
-                    {"reason", setting.reason}});
-  return list;
 }
 
 }  // namespace lockstep::planning

@@ -87,6 +87,9 @@ struct Plans {
 };
 inline constexpr Regime kRegimes[] = {Regime::kDecodeSmall, Regime::kDecode, Regime::kPrefill};
 
+// What the plan of a regime is made for.
+Load load_of(Regime regime, const Capacity& capacity, const ModelShape& model);
+
 // kAfterEveryPass: what a pass made is proven before the next one sees it.
 enum class Proofs : uint8_t { kNone, kAfterEveryPass };
 Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine,
@@ -96,6 +99,9 @@ uint64_t hash_of(const Plans& plans);
 // Runs the verifier over all plans and all probing step plans; layers that repeat others once (verifier.h
 // says why that is enough). The error holds the first violation.
 Status prove(const Plans& plans, const Capacity& capacity);
+
+// The flags that were given, as a command line.
+std::string launch_line(const ParallelFlags& flags);
 
 std::string to_text(const std::vector<Setting>& settings);
 Json to_json(const std::vector<Setting>& settings);

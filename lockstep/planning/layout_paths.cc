@@ -21,12 +21,22 @@ constexpr Move kMoves[] = {
     {StepKind::kColumnsToRows, Placement::kColumns, Placement::kShard},
 };
 
+int64_t ps_of(const Estimate& estimate) {
+  constexpr double kMost = 1e9;  // a machine without a link, or without a memory, costs this: 1000 s
+  return std::llround((estimate.us < kMost ? estimate.us : kMost) * 1e6);
+}
+
 }  // namespace
 
-Price price_of(const Estimate& estimate, int num_steps) {
-  constexpr double kMost = 1e9;  // a machine without a link, or without a memory, costs this: 1000 s
-  const double us = estimate.us < kMost ? estimate.us : kMost;
-  return {std::llround(us * 1e6), num_steps};
+Price price_of(const Step& step, const PlanningContext& context, const Load& load) {
+  const bool counts_bytes = context.least == PlanningContext::Least::kBytes;
+  return {.bytes = counts_bytes ? std::llround(wire_bytes(step, context.grid, context.machine, load)) : 0,
+          .ps = ps_of(estimate(step, context.grid, context.machine, load)),
+          .num_steps = 1};
+}
+
+Price price_of(const Signature& signature, const PlanningContext& context, const Load& load) {
+  return {.ps = ps_of(estimate(signature, context.grid, context.machine, load))};
 }
 
 LayoutPaths::LayoutPaths(const PlanningContext& context, const Load& load)
@@ -74,7 +84,7 @@ void LayoutPaths::search(Layout from, Ways& ways) const {
         if (move.kind == StepKind::kColumnsToRows && axes != eligible) continue;
         const Layout to = at.with(AxisSet(axes), move.to);
         const Step step{.kind = move.kind, .over = AxisSet(axes), .before = at, .after = to};
-        const Price next = price + price_of(estimate(step, context_.grid, context_.machine, load_), 1);
+        const Price next = price + price_of(step, context_, load_);
         Reached& end = ways[to.bits()];
         const auto rank = [](const Price& total, const Step& last) {
           return std::tuple(total, last.kind, last.over);

@@ -11,12 +11,16 @@ namespace lockstep::planning {
 // What the planner minimizes, in exact integers: sums do not depend on their order, so ties are ties on every
 // host.
 struct Price {
-  int64_t ps = 0;  // picoseconds
+  int64_t bytes = 0;  // out of a rank, where the context wants least of them; else 0
+  int64_t ps = 0;     // picoseconds
   int num_steps = 0;
   auto operator<=>(const Price&) const = default;
 };
-constexpr Price operator+(const Price& a, const Price& b) { return {a.ps + b.ps, a.num_steps + b.num_steps}; }
-Price price_of(const Estimate& estimate, int num_steps);
+constexpr Price operator+(const Price& a, const Price& b) {
+  return {a.bytes + b.bytes, a.ps + b.ps, a.num_steps + b.num_steps};
+}
+Price price_of(const Step& step, const PlanningContext& context, const Load& load);
+Price price_of(const Signature& signature, const PlanningContext& context, const Load& load);
 
 class LayoutPaths {
  public:

@@ -2,203 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
+
+#include "lockstep/planning/configuration_file.h"
+#include "lockstep/planning/json_fields.h"
+#include "lockstep/planning/plan_page.h"
 
 namespace lockstep::planning {
 namespace {
-
-constexpr int kMostLayers = 2000;
-constexpr int32_t kMostCount = 1 << 20;
-
-std::string_view name_of(SharedExpert shared) {
-  switch (shared) {
-    case SharedExpert::kSplit:
-      return "split";
-    case SharedExpert::kAtHome:
-      return "whole";
-    case SharedExpert::kEveryRank:
-      return "every_rank";
-  }
-  return "?";
-}
-std::string_view name_of(HeadSplit split) {
-  switch (split) {
-    case HeadSplit::kAllRanks:
-      return "all_ranks";
-    case HeadSplit::kAttentionTp:
-      return "attention_tp";
-    case HeadSplit::kOwnWidth:
-      return "own_width";
-  }
-  return "?";
-}
-
-// Fields of one object, each bounded; the first that is wrong is kept as the error.
-class Fields {
- public:
-  Fields(const Json& parent, const char* key) : name_(key) {
-    const auto at = parent.is_object() ? parent.find(key) : parent.end();
-    if (at == parent.end() || !at->is_object()) {
-      fail(fmt::format("there is no object \"{}\"", key));
-    } else {
-      object_ = &*at;
-    }
-  }
-
-  // Of what files did not always say.
-  bool has(const char* key) const { return object_ != nullptr && object_->contains(key); }
-
-  int64_t integer(const char* key, int64_t least, int64_t most) {
-    const Json* value = find(key);
-    if (value == nullptr) return least;
-    const bool fits = value->is_number_integer() && value->get<int64_t>() >= least &&
-                      value->get<int64_t>() <= most &&
-                      !(value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(most));
-    if (fits) return value->get<int64_t>();
-    fail(fmt::format("\"{}\" of \"{}\" is not a number from {} to {}", key, name_, least, most));
-    return least;
-  }
-  int32_t count(const char* key) { return static_cast<int32_t>(integer(key, 0, kMostCount)); }
-
-  std::string text(const char* key) {
-    const Json* value = find(key);
-    if (value == nullptr) return "";
-    if (value->is_string() && value->get_ref<const std::string&>().size() <= kMostLayers)
-      return value->get<std::string>();
-    fail(fmt::format("\"{}\" of \"{}\" is not a short text", key, name_));
-    return "";
-  }
-
-  // One of the values of an enumeration, by its name.
-  template <class Enum, size_t n>
-  Enum one_of(const char* key, const Enum (&values)[n]) {
-    const std::string word = text(key);
-    for (const Enum value : values)
-      if (name_of(value) == word) return value;
-    fail(fmt::format("\"{}\" of \"{}\" is \"{}\", which it cannot be", key, name_, word));
-    return values[0];
-  }
-
-  std::vector<int32_t> numbers(const char* key) {
-    std::vector<int32_t> found;
-    const Json* value = find(key);
-    if (value == nullptr) return found;
-    if (!value->is_array() || value->size() > kMostCount) {
-      fail(fmt::format("\"{}\" of \"{}\" is not a list of numbers", key, name_));
-      return found;
-    }
-    for (const Json& number : *value) {
-      if (!number.is_number_integer() || number.get<int64_t>() < 0 || number.get<int64_t>() > kMostCount ||
-          (number.is_number_unsigned() && number.get<uint64_t>() > kMostCount)) {
-        fail(fmt::format("\"{}\" of \"{}\" holds what is not a number from 0 to {}", key, name_, kMostCount));
-        return found;
-      }
-      found.push_back(number.get<int32_t>());
-    }
-    return found;
-  }
-
-  const Json* object() const { return object_; }
-  Status status() const { return error_.empty() ? Status(Done{}) : invalid_argument(name_, "{}", error_); }
-
- private:
-  const Json* find(const char* key) {
-    if (object_ == nullptr) return nullptr;
-    const auto at = object_->find(key);
-    if (at != object_->end()) return &*at;
-    fail(fmt::format("there is no \"{}\" in \"{}\"", key, name_));
-    return nullptr;
-  }
-  void fail(std::string what) {
-    if (error_.empty()) error_ = std::move(what);
-  }
-
-  std::string name_, error_;
-  const Json* object_ = nullptr;
-};
-
-std::string layers_text(const std::vector<ModelShape::Ffn>& layers) {
-  std::string text;
-  for (const ModelShape::Ffn layer : layers) text += layer == ModelShape::Ffn::kDense ? 'd' : 'e';
-  return text;
-}
-
-std::vector<ModelShape::Ffn> layers_of(std::string_view text) {
-  std::vector<ModelShape::Ffn> layers;
-  for (const char layer : text)
-    layers.push_back(layer == 'd' ? ModelShape::Ffn::kDense : ModelShape::Ffn::kExperts);
-  return layers;
-}
-
-// What a file's configuration comes to.
-struct Described {
-  RankGrid grid;
-  std::vector<Stage> chain;
-  std::optional<std::vector<Stage>> draft;  // its chain, where the configuration drafts
-  Capacity capacity;
-  TraceSizes sizes;
-};
-
-Result<Described> read_configuration(const Json& file, const PlanFileLimits& limits) {
-  Fields all(file, "configuration");
-  if (auto status = all.status(); !status) return status.error();
-  Fields grid_fields(*all.object(), "grid"), capacity_fields(*all.object(), "capacity"),
-      model_fields(*all.object(), "model");
-  const auto width = [&](const char* key, int least) {
-    return static_cast<int>(grid_fields.integer(key, least, limits.max_ranks));
-  };
-  const GridShape shape{.num_ranks = width("num_ranks", 1),
-                        .attention_tp = width("attention_tp", 1),
-                        .expert_tp = width("expert_tp", 1),
-                        .dense_tp = width("dense_tp", 1),
-                        .moe_dp = width("moe_dp", 1),
-                        .head_tp = width("head_tp", 0),
-                        .embedding_tp = width("embedding_tp", 1),
-                        .attn_cp = width("attn_cp", 1)};
-  const Capacity capacity{.max_requests = capacity_fields.count("max_requests"),
-                          .max_rows = capacity_fields.count("max_rows"),
-                          .max_decode_rows = capacity_fields.count("max_decode_rows"),
-                          .max_logit_rows = capacity_fields.count("max_logit_rows"),
-                          .max_small_decode_rows = capacity_fields.count("max_small_decode_rows")};
-  const StageOptions options{
-      .exchange = all.one_of("exchange", kExchangeBackends),
-      .head = all.one_of("head", {HeadSplit::kAllRanks, HeadSplit::kAttentionTp, HeadSplit::kOwnWidth}),
-      .shared = all.one_of("shared_experts",
-                           {SharedExpert::kSplit, SharedExpert::kAtHome, SharedExpert::kEveryRank}),
-      .drafting =
-          all.has("drafting") ? all.one_of("drafting", {Drafting::kOff, Drafting::kMtp}) : Drafting::kOff};
-  ModelShape model{.hidden = static_cast<int>(model_fields.integer("hidden", 1, 1 << 20)),
-                   .vocab = static_cast<int>(model_fields.integer("vocab", 1, 1 << 26)),
-                   .top_k = static_cast<int>(model_fields.integer("top_k", 0, 1 << 12))};
-  model.layers = layers_of(model_fields.text("layers"));
-  if (model_fields.has("draft_layers")) model.draft_layers = layers_of(model_fields.text("draft_layers"));
-  const auto bytes = static_cast<int>(model_fields.integer("bytes_per_value", 1, 8));
-  for (const Fields* fields : {&all, &grid_fields, &capacity_fields, &model_fields})
-    if (auto status = fields->status(); !status) return status.error();
-  auto grid = RankGrid::make(shape);
-  if (!grid) return invalid_argument("grid", "\"grid\": {}", grid.error().message);
-  auto chain = transformer_stages(model, *grid, options);
-  std::optional<std::vector<Stage>> draft;
-  if (options.drafting == Drafting::kMtp) draft = draft_stages(model, *grid, options);
-  return Described{*std::move(grid), std::move(chain), std::move(draft), capacity,
-                   TraceSizes{model.hidden, model.vocab, std::max(1, model.top_k), bytes}};
-}
-
-Status check_limits(const Described& described, const PlanFileLimits& limits) {
-  const int32_t quantum = described.grid.shape().attention_tp;
-  const Capacity& capacity = described.capacity;
-  for (const int32_t rows : {capacity.max_rows, capacity.max_decode_rows, capacity.max_small_decode_rows})
-    if (rows % quantum != 0)
-      return invalid_argument("capacity", "capacity: {} rows are no multiple of the row quantum {}", rows,
-                              quantum);
-  if (capacity.max_rows < quantum)
-    return invalid_argument("capacity", "capacity: {} rows are fewer than the row quantum {}",
-                            capacity.max_rows, quantum);
-  if (int64_t{quantum} * 8 * described.grid.num_replicas() > limits.max_rows)
-    return invalid_argument("grid", "{} replicas of {} ranks are more than can be proven from a file",
-                            described.grid.num_replicas(), quantum);
-  return Done{};
-}
 
 // Adds a violation once, however many step plans find it.
 class Report {
@@ -261,7 +73,7 @@ Result<Plan> read_plan(const Json& file, Regime regime, const RankGrid& grid) {
 }
 
 // The step plan that the file brings along, if any, and its trace.
-Status check_step(const Json& file, const Described& described, const std::vector<Plan>& plans,
+Status check_step(const Json& file, const DescribedInFile& described, const std::vector<Plan>& plans,
                   const PlanFileLimits& limits, PlanFileReport& report, Report& add) {
   const auto at = file.find("step_plan");
   if (at == file.end()) return Done{};
@@ -287,37 +99,6 @@ Status check_step(const Json& file, const Described& described, const std::vecto
 }
 
 }  // namespace
-
-Json configuration_json(const Configuration& configuration, const ModelShape& model, const Machine& machine) {
-  const GridShape& grid = configuration.grid;
-  const Capacity& capacity = configuration.capacity;
-  return {{"grid",
-           {{"num_ranks", grid.num_ranks},
-            {"attention_tp", grid.attention_tp},
-            {"expert_tp", grid.expert_tp},
-            {"dense_tp", grid.dense_tp},
-            {"moe_dp", grid.moe_dp},
-            {"head_tp", grid.head_tp},
-            {"embedding_tp", grid.embedding_tp},
-            {"attn_cp", grid.attn_cp}}},
-          {"exchange", name_of(configuration.stages.exchange)},
-          {"head", name_of(configuration.stages.head)},
-          {"shared_experts", name_of(configuration.stages.shared)},
-          {"drafting", name_of(configuration.stages.drafting)},
-          {"capacity",
-           {{"max_requests", capacity.max_requests},
-            {"max_rows", capacity.max_rows},
-            {"max_decode_rows", capacity.max_decode_rows},
-            {"max_small_decode_rows", capacity.max_small_decode_rows},
-            {"max_logit_rows", capacity.max_logit_rows}}},
-          {"model",
-           {{"layers", layers_text(model.layers)},
-            {"draft_layers", layers_text(model.draft_layers)},
-            {"hidden", model.hidden},
-            {"vocab", model.vocab},
-            {"top_k", model.top_k},
-            {"bytes_per_value", machine.bytes_per_value}}}};
-}
 
 Json to_json(const StepPlan& step_plan) {
   Json counts = Json::array();
@@ -408,7 +189,7 @@ void add_trace(Json& file, const Plans& plans, const StepPlan& step_plan, const 
 namespace {
 
 // Reads one plan a regime and proves them; `prefix` names them in the report.
-Result<std::vector<Plan>> check_plans(const Json& file, const Described& described,
+Result<std::vector<Plan>> check_plans(const Json& file, const DescribedInFile& described,
                                       const std::vector<Stage>& chain, Forward forward,
                                       const std::string& prefix, PlanFileReport& report, Report& add) {
   std::vector<Plan> plans;
@@ -432,40 +213,127 @@ Result<std::vector<Plan>> check_plans(const Json& file, const Described& describ
   return plans;
 }
 
-// What a file says of its plans as a whole, where it does: the grid and the hash.
-std::vector<Violation> compare_whole(const Json& file, const Plans& plans) {
-  std::vector<Violation> found;
-  const auto expect = [&](const std::string& what, const Json* is, const Json& should) {
-    if (is != nullptr && *is != should)
-      found.push_back(difference(what, 0,
-                                 fmt::format("it is {}, the plans and the configuration say {}",
-                                             lockstep::to_text(*is), lockstep::to_text(should))));
-  };
-  const auto field = [](const Json& of, const char* key) -> const Json* {
-    const auto at = of.is_object() ? of.find(key) : of.end();
-    return at != of.end() ? &*at : nullptr;
-  };
-  if (const Json* grid = field(file, "grid")) {
-    Json axes = Json::array();
-    for (const AtomicAxis& axis : plans.grid.axes())
-      axes.push_back({{"name", axis.name}, {"size", axis.size}, {"stride", axis.stride}});
-    expect("grid num_ranks", field(*grid, "num_ranks"), plans.grid.num_ranks());
-    expect("grid num_replicas", field(*grid, "num_replicas"), plans.grid.num_replicas());
-    expect("grid axes", field(*grid, "axes"), axes);
-  }
-  expect("hash", field(file, "hash"), fmt::format("{:016x}", hash_of(plans)));
-  return found;
+// Whether numbers are the same but for the last bits of a sum, and everything else exactly.
+bool is_same(const Json& is, const Json& should) {
+  if (!is.is_number() || !should.is_number()) return is == should;
+  const double a = is.get<double>(), b = should.get<double>();
+  return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
-Plans plans_of(const Described& described, const std::vector<Stage>& chain, const std::vector<Plan>& plans) {
+// The first thing in `is` that is not what `should` says there; `at` is where. What only `is` has is no
+// difference.
+std::optional<std::string> first_difference(const Json& is, const Json& should, const std::string& at) {
+  const auto differs = [&](const std::string& where, const std::string& value, const Json& expected) {
+    return fmt::format("\"{}\" is {}, the plans and the configuration say {}", where, value,
+                       lockstep::to_text(expected));
+  };
+  if (should.is_object() && is.is_object()) {
+    for (const auto& [key, value] : should.items()) {
+      const std::string where = at.empty() ? key : fmt::format("{}.{}", at, key);
+      const auto field = is.find(key);
+      if (field == is.end()) return differs(where, "missing", value);
+      if (auto found = first_difference(*field, value, where)) return found;
+    }
+    return std::nullopt;
+  }
+  if (should.is_array() && is.is_array() && should.size() == is.size()) {
+    for (size_t i = 0; i < should.size(); ++i)
+      if (auto found = first_difference(is[i], should[i], fmt::format("{}[{}]", at, i))) return found;
+    return std::nullopt;
+  }
+  if (is_same(is, should)) return std::nullopt;
+  return differs(at, lockstep::to_text(is).substr(0, 200), should);
+}
+
+// What a file says beside its plans, where it does: the grid, the settings, memory, costs and the hash.
+class WholeFile {
+ public:
+  explicit WholeFile(const Json& file) : file_(file) {}
+
+  void expect(const std::string& key, const Json& should) {
+    const auto is = file_.is_object() ? file_.find(key) : file_.end();
+    if (is == file_.end()) return;
+    if (auto says = first_difference(*is, should, key))
+      found_.push_back(difference(key, 0, *std::move(says)));
+  }
+  // Of every edge and step: bytes, microseconds and what binds them.
+  void expect_plans(const Json& plans, const std::string& prefix) {
+    for (const auto& [name, should] : plans.items()) {
+      const auto is = file_.find(name);
+      if (is == file_.end() || !is->is_object()) continue;
+      for (const auto& [key, value] : should.items())
+        if (is->contains(key))
+          if (auto says = first_difference(is->at(key), value, key))
+            found_.push_back(difference(prefix + name, 0, *std::move(says)));
+    }
+  }
+  std::vector<Violation> take() { return std::move(found_); }
+
+ private:
+  const Json& file_;
+  std::vector<Violation> found_;
+};
+
+Json grid_json(const RankGrid& grid) {
+  Json axes = Json::array();
+  for (const AtomicAxis& axis : grid.axes())
+    axes.push_back({{"name", axis.name}, {"size", axis.size}, {"stride", axis.stride}});
+  return {{"num_ranks", grid.num_ranks()}, {"num_replicas", grid.num_replicas()}, {"axes", std::move(axes)}};
+}
+
+// The settings that the file's flags solve to, and that its grid, stages and limits are theirs.
+std::vector<Violation> compare_settings(const Json& file, const DescribedInFile& described) {
+  const ParallelFlags& flags = *described.flags;
+  if (!works(flags, described.model))
+    return {difference("configuration", 0, "its flags contradict each other: no engine starts with them")};
+  const auto solved = solve(flags, described.model, *described.machine);
+  WholeFile whole(file);
+  whole.expect("configuration", configuration_json(*solved, described.model, *described.machine));
+  whole.expect("settings", to_json(solved->settings));
+  whole.expect("memory", memory_json(described.model, described.grid, described.stages, described.capacity));
+  whole.expect("machine", described.machine->name);
+  return whole.take();
+}
+
+Plans plans_of(const DescribedInFile& described, const std::vector<Stage>& chain,
+               const std::vector<Plan>& plans) {
   const auto of = [&](Regime regime) { return plans[static_cast<size_t>(regime)]; };
+  const auto load_of = [&](Regime regime) {
+    return planning::load_of(regime, described.capacity, described.model);
+  };
   return {.grid = described.grid,
           .chain = chain,
-          .decode_load = {},
-          .prefill_load = {},
+          .decode_load = load_of(Regime::kDecode),
+          .prefill_load = load_of(Regime::kPrefill),
           .decode = of(Regime::kDecode),
           .prefill = of(Regime::kPrefill),
+          .decode_small_load = load_of(Regime::kDecodeSmall),
           .decode_small = of(Regime::kDecodeSmall)};
+}
+
+// Whatever was edited has another hash: it is looked at only where nothing else tells.
+std::vector<Violation> compare_whole(const Json& file, const DescribedInFile& described, const Plans& plans) {
+  std::vector<Violation> found;
+  WholeFile whole(file);
+  whole.expect("grid", grid_json(plans.grid));
+  if (described.flags && described.machine) {
+    found = compare_settings(file, described);
+    const auto costs_of = [&](const Plans& of) {
+      return plans_json(of, described.stages.exchange, described.model, *described.machine);
+    };
+    whole.expect_plans(costs_of(plans), "");
+    if (plans.draft) {
+      WholeFile drafts(file.at("draft"));
+      drafts.expect_plans(costs_of(*plans.draft), "draft ");
+      for (Violation& violation : drafts.take()) found.push_back(std::move(violation));
+    }
+  }
+  for (Violation& violation : whole.take()) found.push_back(std::move(violation));
+  if (found.empty()) {
+    whole.expect("hash", fmt::format("{:016x}", hash_of(plans)));
+    found = whole.take();
+  }
+  return found;
 }
 
 }  // namespace
@@ -473,7 +341,6 @@ Plans plans_of(const Described& described, const std::vector<Stage>& chain, cons
 Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& limits) {
   const auto described = read_configuration(file, limits);
   if (!described) return described.error();
-  if (auto status = check_limits(*described, limits); !status) return status.error();
   PlanFileReport report;
   Report add(report);
   const auto plans = check_plans(file, *described, described->chain, Forward::kTarget, "", report, add);
@@ -489,8 +356,8 @@ Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& l
     whole.draft = std::make_shared<const Plans>(plans_of(*described, *described->draft, *drafts));
   }
   if (auto status = check_step(file, *described, *plans, limits, report, add); !status) return status.error();
-  // Whatever was edited has another hash: it is looked at only where nothing else tells.
-  if (report.found.empty()) add.add("file", compare_whole(file, whole));
+  // Where plans were edited they no longer are what the rest was said of.
+  if (report.found.empty()) add.add("file", compare_whole(file, *described, whole));
   return report;
 }
 

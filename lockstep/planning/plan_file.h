@@ -11,7 +11,8 @@
 
 namespace lockstep::planning {
 
-// What a file says beside its plans: the grid, how stages are declared, limits, layers, sizes.
+// What a file says beside its plans: the grid, how stages are declared, limits, layers, sizes, and the flags
+// and the machine that it all follows from.
 Json configuration_json(const Configuration& configuration, const ModelShape& model, const Machine& machine);
 Json to_json(const StepPlan& step_plan);
 Result<StepPlan> step_plan_from_json(const Json& json);
@@ -36,8 +37,9 @@ struct PlanFileLimits {
   int max_ranks = 1024;
   int64_t max_rows = 1 << 16;  // of a step plan, all replicas together
 };
-// Everything that is wrong with the plans, the step plan and the trace of a file; an error where it cannot be
-// read as a plan file at all.
+// Everything that is wrong with the plans, the step plan and the trace of a file; where nothing is, what it
+// says of their bytes and times, of memory and of settings that does not follow from its flags, its machine
+// and its plans. An error where it cannot be read as a plan file at all.
 Result<PlanFileReport> check_plan_file(const Json& file, const PlanFileLimits& limits = {});
 
 }  // namespace lockstep::planning

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/planning/memory.h"
+#include "lockstep/planning/prior_art.h"
 
 namespace lockstep::planning {
 namespace {
@@ -160,8 +161,23 @@ Json explained_json(const Plan& plan, const RankGrid& grid, const Machine& machi
   return edges;
 }
 
-Json memory_json(const ModelShape& model, const Plans& plans, const Configuration& configuration) {
-  const RankMemory memory = memory_of(model, plans.grid, configuration.stages, configuration.capacity);
+Json plans_json(const Plans& plans, ExchangeBackend exchange, const ModelShape& model,
+                const Machine& machine) {
+  Json json = Json::object();
+  for (const Regime regime : kRegimes) {
+    const Load& load = plans.load_of(regime);
+    json[std::string(name_of(regime))] = {
+        {"rows_per_replica", load.rows_per_replica},
+        {"us", total_us(plans.of(regime), plans.grid, machine, load)},
+        {"edges", explained_json(plans.of(regime), plans.grid, machine, load)},
+        {"layers", to_json(spent_beside_prior_art(plans, exchange, model, machine, regime))}};
+  }
+  return json;
+}
+
+Json memory_json(const ModelShape& model, const RankGrid& grid, const StageOptions& stages,
+                 const Capacity& capacity) {
+  const RankMemory memory = memory_of(model, grid, stages, capacity);
   Json weights = Json::array();
   for (const WeightPlace& one : memory.weights)
     weights.push_back({{"what", one.what},

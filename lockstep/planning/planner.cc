@@ -100,12 +100,10 @@ class ChainSearch {
   Load load_into(size_t at) const {
     return sees_wanted_rows(chain_[at].kind) ? after_select(context_.load) : context_.load;
   }
-  Price step_price(const Step& step, const Load& load) const {
-    return price_of(estimate(step, context_.grid, context_.machine, load), 1);
-  }
+  Price step_price(const Step& step, const Load& load) const { return price_of(step, context_, load); }
   Price stage_price(size_t at, int s) const {
     const Signature& signature = chain_[at].signatures[s];
-    const Price price = price_of(estimate(signature, context_.grid, context_.machine, load_into(at)), 0);
+    const Price price = price_of(signature, context_, load_into(at));
     if (chain_[at].kind != StageKind::kExperts) return price;
     return price + step_price(dispatch_of(signature), context_.load) +
            step_price(combine_of(signature), context_.load);
@@ -230,10 +228,10 @@ void number_steps(Plan& plan) {
 
 Status check_pass_names(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    std::string known(kChooseLayouts);
+    std::string known = fmt::format("{}, {}", kChooseLayouts, kTradeBytes);
     for (const Pass& pass : default_passes()) known += ", " + std::string(pass.name);
     const auto passes = default_passes();
-    if (name == kChooseLayouts) continue;
+    if (name == kChooseLayouts || name == kTradeBytes) continue;
     if (std::none_of(passes.begin(), passes.end(), [&](const Pass& pass) { return pass.name == name; }))
       return invalid_argument("--skip-pass", "there is no pass \"{}\"; the passes are: {}", name, known);
   }
@@ -262,8 +260,10 @@ Result<Plan> make_plan(std::span<const Stage> chain, const PlanningContext& cont
     return options.after_pass ? options.after_pass(name, plan) : Status(Done{});
   };
   using Layouts = ChainSearch::Layouts;
+  PlanningContext searched = context;
+  if (is_skipped(kTradeBytes)) searched.least = PlanningContext::Least::kBytes;
   auto plan =
-      ChainSearch(chain, context, is_skipped(kChooseLayouts) ? Layouts::kOfAttention : Layouts::kCheapest)
+      ChainSearch(chain, searched, is_skipped(kChooseLayouts) ? Layouts::kOfAttention : Layouts::kCheapest)
           .run();
   if (!plan) return plan;
   if (const Status status = look(kChooseLayouts, *plan); !status) return status.error();

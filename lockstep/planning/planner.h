@@ -14,6 +14,8 @@ struct PlanningContext {
   const RankGrid& grid;
   const Machine& machine;
   Load load;
+  // What a plan has least of: predicted time, or bytes out of a rank and of those the least time.
+  enum class Least : uint8_t { kTime, kBytes } least = Least::kTime;
 };
 
 // A named rewrite of a plan. Skipping one never changes an answer, only its cost.
@@ -26,6 +28,10 @@ std::span<const Pass> default_passes();
 // What is not a rewrite but can be left out by name too: the choice of layouts. Without it the residual stays
 // as attention holds it, and each edge is the cheapest from there and back.
 inline constexpr std::string_view kChooseLayouts = "choose_layouts";
+
+// Nor is this: to send more bytes where fewer collectives make the step faster. Without it a plan sends as
+// few bytes as any, whatever that takes.
+inline constexpr std::string_view kTradeBytes = "trade_bytes_for_latency";
 
 struct PlannerOptions {
   std::vector<std::string> skip_passes;  // by name; an unknown name is an error that lists the known ones

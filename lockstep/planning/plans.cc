@@ -33,14 +33,16 @@ Status prove_one(Regime regime, const Plan& plan, const Plans& plans, const Capa
 Result<Plans> plans_of_chain(std::vector<Stage> chain, const RankGrid& grid,
                              const Configuration& configuration, const ModelShape& model,
                              const Machine& machine, Proofs proofs, Forward forward) {
-  // A decode step wants the logits of all its rows, a prefill step of one row a request at most.
   const Capacity& capacity = configuration.capacity;
-  Load load{.hidden = model.hidden, .top_k = std::max(1, model.top_k), .vocab = model.vocab};
-  Plans plans{grid, std::move(chain), load, load, {}, {}, load, {}};
-  plans.decode_small_load.rows_per_replica = std::max(1, capacity.max_small_decode_rows);
-  plans.decode_load.rows_per_replica = capacity.max_decode_rows;
-  plans.prefill_load.rows_per_replica = capacity.max_rows;
-  plans.prefill_load.logit_rows_per_replica = capacity.max_requests;
+  const auto load = [&](Regime regime) { return load_of(regime, capacity, model); };
+  Plans plans{grid,
+              std::move(chain),
+              load(Regime::kDecode),
+              load(Regime::kPrefill),
+              {},
+              {},
+              load(Regime::kDecodeSmall),
+              {}};
   const auto make = [&](Regime regime, Plan& plan) -> Status {
     PlannerOptions options{.skip_passes = configuration.skip_passes};
     if (proofs == Proofs::kAfterEveryPass)
@@ -78,6 +80,24 @@ Status prove_all(const Plans& plans, const Capacity& capacity, Forward forward) 
 }
 
 }  // namespace
+
+Load load_of(Regime regime, const Capacity& capacity, const ModelShape& model) {
+  Load load{.hidden = model.hidden, .top_k = std::max(1, model.top_k), .vocab = model.vocab};
+  switch (regime) {
+    case Regime::kDecodeSmall:
+      load.rows_per_replica = std::max(1, capacity.max_small_decode_rows);
+      break;
+    case Regime::kDecode:
+      load.rows_per_replica = capacity.max_decode_rows;
+      break;
+    // A decode step wants the logits of all its rows, a prefill step of one row a request at most.
+    case Regime::kPrefill:
+      load.rows_per_replica = capacity.max_rows;
+      load.logit_rows_per_replica = capacity.max_requests;
+      break;
+  }
+  return load;
+}
 
 Result<Plans> make_plans(const Configuration& configuration, const ModelShape& model, const Machine& machine,
                          Proofs proofs) {

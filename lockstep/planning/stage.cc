@@ -173,6 +173,29 @@ std::string_view name_of(ExchangeBackend backend) {
   return "?";
 }
 
+std::string_view name_of(SharedExpert shared) {
+  switch (shared) {
+    case SharedExpert::kSplit:
+      return "split";
+    case SharedExpert::kAtHome:
+      return "whole";
+    case SharedExpert::kEveryRank:
+      return "every_rank";
+  }
+  return "?";
+}
+std::string_view name_of(HeadSplit split) {
+  switch (split) {
+    case HeadSplit::kAllRanks:
+      return "all_ranks";
+    case HeadSplit::kAttentionTp:
+      return "attention_tp";
+    case HeadSplit::kOwnWidth:
+      return "own_width";
+  }
+  return "?";
+}
+
 std::string_view name_of(Drafting drafting) { return drafting == Drafting::kOff ? "off" : "mtp"; }
 
 AxisSet head_axes(const RankGrid& grid, HeadSplit split) {

@@ -33,6 +33,8 @@ enum class SharedExpert : uint8_t {
   kEveryRank,  // whole on every rank, and every rank adds it: right only where no sum is owed
 };
 
+std::string_view name_of(SharedExpert shared);
+
 // How a router tells padding from rows. Only the first is right for every step; the others are what the
 // verifier must find.
 enum class RouterMask : uint8_t { kByRow, kByCount, kNone };
@@ -98,6 +100,8 @@ inline constexpr ExchangeBackend kExchangeBackends[] = {ExchangeBackend::kNone, 
                                                         ExchangeBackend::kInProcessTokenMajor};
 std::string_view name_of(ExchangeBackend backend);
 enum class HeadSplit : uint8_t { kAllRanks, kAttentionTp, kOwnWidth };  // the last: GridShape::head_tp
+
+std::string_view name_of(HeadSplit split);
 
 // Whether a checkpoint's MTP module runs beside the model.
 enum class Drafting : uint8_t { kOff, kMtp };

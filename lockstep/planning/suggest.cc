@@ -52,16 +52,6 @@ class StepTime {
   const Machine& machine_;
 };
 
-std::string launch_line(const ParallelFlags& flags) {
-  std::string line = fmt::format("--tp-size {}", *flags.tp_size);
-  if (flags.enable_dp_attention) line += fmt::format(" --dp-size {} --enable-dp-attention", *flags.dp_size);
-  if (flags.ep_size) line += fmt::format(" --ep-size {}", *flags.ep_size);
-  if (flags.moe_a2a_backend) line += fmt::format(" --moe-a2a-backend {}", *flags.moe_a2a_backend);
-  if (flags.moe_dense_tp_size) line += fmt::format(" --moe-dense-tp-size {}", *flags.moe_dense_tp_size);
-  if (flags.enable_dp_lm_head) line += " --enable-dp-lm-head";
-  return line + fmt::format(" --max-running-requests {}", *flags.max_running_requests);
-}
-
 // Every way to set the flags that matters for a model; solve() says which work.
 std::vector<ParallelFlags> candidates(const ModelShape& model, int ranks) {
   std::vector<ParallelFlags> found;

@@ -9,6 +9,7 @@
 #include "lockstep/collectives/in_process/world.h"
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/machine_facts.h"
+#include "lockstep/runtime/measure_machine.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -47,20 +48,35 @@ Status apply_context_length(const EngineConfig& config, ModelInfo& info) {
   return Done{};
 }
 
-// The machine as the backend that will run the plan advertises it.
-planning::Machine machine_of(Device device, int ranks, int hosts) {
-  using collectives::Contract;
-  const int cores = usable_cores();
-  planning::Machine machine =
-      device == Device::kCuda ? planning::h200_machine() : planning::cpu_ranks_machine(ranks, cores);
-  if (hosts > 1) {
-    // The plan must not depend on how many cores the host has that makes it: a core a rank is assumed.
+// What hardware and links are taken to do: as measured, where a file says so.
+Result<planning::Machine> constants_of(const EngineConfig& config, int ranks) {
+  const int hosts = config.hosts.num;
+  planning::Machine machine;
+  if (!config.machine_file.empty()) {
+    const auto measured = read_machine_file(config.machine_file);
+    if (!measured) return measured.error();
+    machine = planning::machine_of_ranks(*measured, ranks);
+  } else if (config.device == Device::kCuda) {
+    machine = planning::h200_machine();
+  } else {
+    // The plan must not depend on how many cores the host has that makes it: with several, a core a rank.
+    machine = planning::cpu_ranks_machine(ranks, hosts > 1 ? ranks : usable_cores());
+  }
+  if (hosts > 1 && machine.host_link_gbs == 0) {
     // Between hosts: messages over TCP and ten gigabits a second, shared by a host's ranks.
-    machine = planning::cpu_ranks_machine(ranks, ranks);
     machine.ranks_per_host = ranks / hosts;
     machine.host_collective_us = 60;
     machine.host_link_gbs = 1.2 / machine.ranks_per_host;
   }
+  return machine;
+}
+
+// The machine as the backend that will run the plan advertises it.
+Result<planning::Machine> machine_of(const EngineConfig& config, int ranks) {
+  using collectives::Contract;
+  auto constants = constants_of(config, ranks);
+  if (!constants) return constants;
+  planning::Machine machine = *std::move(constants);
   const Contract contract = collectives::InProcessWorld::contract();
   machine.fused_all_reduce_add_norm =
       contract.fused_all_reduce_add_norm == Contract::FusedAllReduceAddNorm::kYes
@@ -72,7 +88,7 @@ planning::Machine machine_of(Device device, int ranks, int hosts) {
           : planning::Machine::FusedScatterNormGather::kNone;
   // A GPU adds and norms in one kernel, which the fused step would take apart.
   const bool combines = contract.fused_combine_add == Contract::FusedCombineAdd::kYes;
-  machine.fused_combine_add = combines && device == Device::kCpu
+  machine.fused_combine_add = combines && config.device == Device::kCpu
                                   ? planning::Machine::FusedCombineAdd::kAdvertised
                                   : planning::Machine::FusedCombineAdd::kNone;
   return machine;
@@ -244,8 +260,9 @@ Result<DescribedEngine> describe_engine(const EngineConfig& config, models::Chec
   if (config.hosts.num > 1 && config.device != Device::kCpu)
     return invalid_argument(
         "--hosts", "--hosts {}: ranks of several processes compute with --device cpu only", config.hosts.num);
-  const planning::Machine machine = machine_of(config.device, ranks, config.hosts.num);
-  auto solved = planning::solve(config.parallel, shape, machine);
+  const auto machine = machine_of(config, ranks);
+  if (!machine) return machine.error();
+  auto solved = planning::solve(config.parallel, shape, *machine);
   if (!solved) return solved.error();
   const planning::ExchangeBackend exchange = solved->stages.exchange;
   const bool has_holes = exchange == planning::ExchangeBackend::kInProcessExpertMajor ||
@@ -256,10 +273,10 @@ Result<DescribedEngine> describe_engine(const EngineConfig& config, models::Chec
         "--moe-a2a-backend {} lays out its slots in the host's memory: with --device cuda "
         "use --moe-a2a-backend in_process",
         planning::name_of(exchange));
-  auto plans = planning::make_plans(*solved, shape, machine);
+  auto plans = planning::make_plans(*solved, shape, *machine);
   if (!plans) return plans.error();
   DescribedEngine described{
-      .planned = {std::move(info), shape, machine, *std::move(solved), *std::move(plans)},
+      .planned = {std::move(info), shape, *machine, *std::move(solved), *std::move(plans)},
       .description = std::move(checkpoint.description),
       .notes = std::move(checkpoint.notes)};
   for (const std::string& note : described.description->notes()) described.notes.push_back(note);

@@ -18,23 +18,6 @@
 namespace lockstep::runtime {
 namespace {
 
-// Bytes of a weight as a published config.json tells them.
-double bytes_per_weight(const Json& config) {
-  const auto text = [](const Json& object, const char* key) {
-    const auto at = object.find(key);
-    return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
-  };
-  const auto quantization = config.find("quantization_config");
-  if (quantization != config.end() && quantization->is_object()) {
-    if (text(*quantization, "quant_method") == "fp8") return 1.0 + 4.0 / (128 * 128);  // a scale a block
-    const auto bits = quantization->find("bits");
-    if (bits != quantization->end() && bits->is_number_integer() && bits->get<int64_t>() == 4)
-      return 0.5 + 4.0 / 128;
-    return 1.0;
-  }
-  return text(config, "torch_dtype") == "float32" || text(config, "dtype") == "float32" ? 4.0 : 2.0;
-}
-
 // Prompts that fill a step, as many as it takes.
 std::vector<WarmUpSequence> prompts_of_a_full_step(const planning::Capacity& capacity, int32_t longest) {
   std::vector<WarmUpSequence> prompts;
@@ -157,20 +140,17 @@ Result<ModelSizes> sizes_of_config(const std::string& model_directory) {
   const std::filesystem::path path = std::filesystem::path(model_directory) / "config.json";
   const auto text = read_file(path, size_t{16} << 20);
   if (!text) return text.error();
-  auto config = parse_json(*text);
+  const auto config = parse_json(*text);
   if (!config) return invalid_argument(path.string(), "{}: {}", path.string(), config.error().message);
   if (!config->is_object()) return invalid_argument(path.string(), "{} is not a JSON object", path.string());
-  const double bytes = bytes_per_weight(*config);
-  config->erase("quantization_config");  // sizes are the same in every format
   const auto description = models::describe_config(*config);
   if (!description) return description.error();
   planning::ModelShape shape = (*description)->shape();
   add_cache_shape(**description, shape);
-  shape.bytes_per_weight = bytes;
   double state = 0;
   for (const models::CacheNeed& need : (*description)->cache_needs({}))
     state += 4.0 * static_cast<double>(need.values_per_sequence);  // kept in float32
-  return ModelSizes{std::move(shape), state};
+  return ModelSizes{std::move(shape), state, (*description)->context_length()};
 }
 
 std::string plan_text(const PlannedEngine& planned) {
@@ -203,23 +183,14 @@ Json plan_json(const PlannedEngine& planned) {
        {{"num_ranks", plans.grid.num_ranks()},
         {"num_replicas", plans.grid.num_replicas()},
         {"axes", std::move(axes)}}},
-      {"memory", planning::memory_json(planned.shape, plans, planned.configuration)},
+      {"memory", planning::memory_json(planned.shape, plans.grid, planned.configuration.stages,
+                                       planned.configuration.capacity)},
       {"hash", fmt::format("{:016x}", planning::hash_of(plans))}};
-  const auto add_plans = [&planned](Json& to, const planning::Plans& of) {
-    for (const planning::Regime regime : planning::kRegimes) {
-      const planning::Load& load = of.load_of(regime);
-      to[std::string(planning::name_of(regime))] = {
-          {"rows_per_replica", load.rows_per_replica},
-          {"us", planning::total_us(of.of(regime), of.grid, planned.machine, load)},
-          {"edges", planning::explained_json(of.of(regime), of.grid, planned.machine, load)}};
-    }
+  const auto plans_of = [&planned](const planning::Plans& of) {
+    return planning::plans_json(of, planned.configuration.stages.exchange, planned.shape, planned.machine);
   };
-  add_plans(json, plans);
-  if (plans.draft) {
-    Json draft = Json::object();
-    add_plans(draft, *plans.draft);
-    json["draft"] = std::move(draft);
-  }
+  json.update(plans_of(plans));
+  if (plans.draft) json["draft"] = plans_of(*plans.draft);
   return json;
 }
 

@@ -50,6 +50,7 @@ struct EngineConfig {
   FaultPolicy faults;            // --step-timeout, --max-engine-restarts, --max-request-failures
   std::string trace_file;        // --trace; empty: steps are not traced
   int trace_steps = 1000;        // --trace-steps: of them the first
+  std::string machine_file;      // --machine: what `lockstep doctor --measure` wrote; empty: what is assumed
   HostsConfig hosts;             // --hosts and what goes with it
 };
 
@@ -65,10 +66,11 @@ struct PlannedEngine {
   planning::Plans plans;
 };
 Result<PlannedEngine> plan_engine(const EngineConfig& config);
-// The sizes of a model from its config.json alone, whatever format its weights have.
+// The sizes of a model from its config.json alone, weights in the format that it names.
 struct ModelSizes {
   planning::ModelShape shape;
   double state_bytes_per_sequence = 0;  // beside what is cached of every token
+  int context_length = 0;               // that the model was made for
 };
 Result<ModelSizes> sizes_of_config(const std::string& model_directory);
 std::string plan_text(const PlannedEngine& planned);

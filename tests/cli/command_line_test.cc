@@ -102,6 +102,38 @@ TEST(CommandLine, FlagsOfAnotherMeasurementAreRefused) {
     EXPECT_EQ(parse(endpoint + flags).exit_code, kRefused) << flags;
 }
 
+TEST(CommandLine, FlagsThatChangeNothingBesideAnotherAreRefused) {
+  for (const char* line : {"plan -m m --suggest --html page.html",
+                           "plan -m m --suggest --rows 3",
+                           "plan -m m --suggest --explain",
+                           "plan -m m --suggest --chunked-prefill-size 64",
+                           "plan -m m --suggest --kv-cache-dtype bf16",
+                           "plan -m m --objective latency",
+                           "plan -m m --context 100",
+                           "plan -m m --phase prefill",
+                           "verify --plan p --tp-size 2",
+                           "verify --plan p -m m",
+                           "verify --plan p --worlds 2",
+                           "verify --plan p --machine f",
+                           "verify --worlds 2 --sample 3",
+                           "verify --worlds 2 --tp-size 2",
+                           "verify --worlds 2 -m m",
+                           "verify --sample 2 --ep-size 2",
+                           "verify -m m --seed 3",
+                           "verify --worlds 2 --seed 3",
+                           "doctor --output f",
+                           "doctor --measure -m m",
+                           "doctor --measure --ep-size 2",
+                           "doctor --measure --machine f"})
+    EXPECT_EQ(parse(line).exit_code, kRefused) << line;
+  for (const char* line :
+       {"plan -m m --suggest --tp-size 4 --machine f.json", "plan -m m --rows 3 --phase prefill --html p",
+        "verify --plan p --json", "verify --worlds 2 --machine f --json", "verify --sample 2 --seed 3",
+        "doctor --measure --output f --tp-size 4 --threads 2", "doctor --measure --json",
+        "serve -m m --machine f", "generate -m m --prompt x --machine f"})
+    EXPECT_TRUE(parse(line).command.has_value()) << line;
+}
+
 TEST(CommandLine, ReadsWhatAPlanIsAskedFor) {
   const auto parsed = parse(
       "plan -m m --tp-size 4 --rows 3,0,5,1 --phase prefill --html page.html --moe-dp-size 2 --attn-cp-size "

@@ -48,6 +48,31 @@ def check_trace(plan):
                 assert step["bytes"] == 0
 
 
+def check_machine_file():
+    """Measured, written, and read by every command that plans; a broken one is refused by all, before anything else."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "machine.json"
+        run("doctor", "--measure", "--tp-size", "2", "--output", str(file))
+        measured = json.loads(file.read_text())
+        assert [world["ranks"] for world in measured["worlds"]] == [1, 2] and measured["sources"], measured
+        assert all(value > 0 for world in measured["worlds"] for value in world.values()), measured
+        machine = ["--machine", str(file)]
+        plan = json.loads(run("plan", *MODEL, "--tp-size", "2", *machine, "--json").stdout)
+        assert plan["machine"] == measured["name"], plan["machine"]
+        best = json.loads(run("plan", *MODEL, "--suggest", *machine, "--context", "64", "--json").stdout)["suggestions"]
+        assert all("--tp-size 2" in one["launch"] and str(file) in one["launch"] for one in best), best
+        run("verify", *MODEL, "--tp-size", "2", *machine)
+        run("verify", "--worlds", "2", *machine)
+        run("generate", *MODEL, "--tp-size", "2", *machine, "--prompt", "1 + 1 =", "--max-tokens", "1")
+        measured["worlds"][1]["link_gbs"] = -3
+        file.write_text(json.dumps(measured))
+        for command in (("plan", *MODEL), ("verify", *MODEL), ("verify", "--worlds", "2"), ("serve", *MODEL),
+                        ("plan", *MODEL, "--suggest")):
+            refused = run(*command, *machine, code=2).stderr
+            assert "link_gbs" in refused and "-3" in refused and str(file) in refused, refused
+        assert "machine.jso" in run("plan", *MODEL, "--machine", folder + "/machine.jso", code=2).stderr
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         file, page = pathlib.Path(folder) / "plan.json", pathlib.Path(folder) / "plan.html"
@@ -84,6 +109,9 @@ def main():
             best = json.loads(answer.stdout)["suggestions"]
             assert len(best) == 3 and all(0 < one["total_gb"] < 144 for one in best), best
     assert "more ranks" in run("plan", "--model", str(shapes / "deepseek-v3"), "--suggest", "--machine", "2xH200", code=2).stderr
+    assert "of the model" in run("plan", *MODEL, "--suggest", "--context", "100000", code=2).stderr
+    assert "different numbers" in run("plan", *MODEL, "--tp-size", "4", "--machine", "8xH200", code=2).stderr
+    check_machine_file()
     assert "--moe-dp-size" in run("serve", *MODEL, "--ep-num-redundant-experts", "2", code=2).stderr
     tally = json.loads(run("verify", "--worlds", "4", "--json").stdout)
     assert tally["failures"] == [] and tally["proven"] > 2000, tally

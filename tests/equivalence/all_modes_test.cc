@@ -9,6 +9,7 @@
 #include <iostream>
 #include <set>
 
+#include "lockstep/planning/divisors.h"
 #include "tests/equivalence/configurations.h"
 #include "tests/equivalence/run_requests.h"
 
@@ -23,13 +24,6 @@ planning::ModelShape tutor_shape() {
   auto planned = runtime::plan_engine({.model_directory = repository(kModel)});
   if (!planned) throw std::runtime_error(planned.error().message);
   return planned->shape;
-}
-
-std::vector<int> divisors(int number) {
-  std::vector<int> found;
-  for (int d = 1; d <= number; ++d)
-    if (number % d == 0) found.push_back(d);
-  return found;
 }
 
 // The settings of a configuration as "name=value".
@@ -58,11 +52,11 @@ std::set<Pair> pairs_of(const planning::ParallelFlags& flags) {
 
 std::vector<planning::ParallelFlags> all_of(int ranks, const planning::ModelShape& model) {
   std::vector<planning::ParallelFlags> found;
-  for (const int dp : divisors(ranks))
-    for (const int ep : divisors(ranks))
-      for (const int copies : divisors(ranks))
-        for (const int dense : divisors(ranks))
-          for (const int cp : divisors(ranks / dp))
+  for (const int dp : planning::divisors(ranks))
+    for (const int ep : planning::divisors(ranks))
+      for (const int copies : planning::divisors(ranks))
+        for (const int dense : planning::divisors(ranks))
+          for (const int cp : planning::divisors(ranks / dp))
             for (const planning::ExchangeBackend a2a : planning::kExchangeBackends)
               for (const int head : {0, -1, ranks / 2})
                 for (const int embedding : {1, ranks / 2, ranks})

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/planning/configuration.h"
+#include "lockstep/planning/divisors.h"
 
 namespace lockstep::planning::test {
 
@@ -29,12 +30,9 @@ inline ModelShape mixed_model() {
 
 // Calls f with the flags of every configuration of `ranks` ranks, whether it solves or not.
 inline void for_each_flags(int ranks, const std::function<void(const ParallelFlags&)>& f) {
-  std::vector<int> divisors;
-  for (int d = 1; d <= ranks; ++d)
-    if (ranks % d == 0) divisors.push_back(d);
-  for (const int dp : divisors)
-    for (const int ep : divisors)
-      for (const int dense : divisors)
+  for (const int dp : divisors(ranks))
+    for (const int ep : divisors(ranks))
+      for (const int dense : divisors(ranks))
         for (const bool head : {false, true})
           for (const char* backend : {"none", "in_process"})
             f({.tp_size = ranks,

@@ -209,7 +209,11 @@ QuantConfig read_quantization(ConfigReader& outer) {
   QuantConfig config;
   const Json* json = outer.object("quantization_config");
   if (json == nullptr) json = outer.object("compression_config");
-  if (json == nullptr) return config;
+  if (json == nullptr) {
+    const std::string dtype = outer.text_or("dtype", outer.text_or("torch_dtype", ""));
+    if (dtype == "float32") config.plain_bytes = 4;
+    return config;
+  }
   ConfigReader top(*json);
   ConfigReader reader(settings_of(top, *json));
   const std::string name = top.text_or("quant_method", "");
@@ -248,20 +252,25 @@ QuantConfig read_quantization(ConfigReader& outer) {
 double bytes_per_weight(const QuantConfig& config) {
   switch (config.method) {
     case Method::kNone:
-      return 2;
+      return config.plain_bytes;
     case Method::kFp8:
-      return 1;
+      return config.block_rows == 0
+                 ? 1
+                 : 1 + 4.0 / static_cast<double>(config.block_rows * config.block_cols);
     case Method::kModelOpt:
       return config.bits == 4 ? 0.5625 : 1;
     case Method::kMxfp4:
       return 0.53125;
     case Method::kCompressedTensors:
-      return config.groups.empty() ? 2 : config.groups.front().bits / 8.0;
+      return config.groups.empty() ? config.plain_bytes : config.groups.front().bits / 8.0;
+    // A factor in half precision and a zero point for each group.
     case Method::kGptq:
     case Method::kAwq:
-      return config.bits / 8.0;
+      return config.bits / 8.0 + (config.group_size == 0
+                                      ? 0
+                                      : (2 + config.bits / 8.0) / static_cast<double>(config.group_size));
   }
-  return 2;
+  return config.plain_bytes;
 }
 
 int block_width(const QuantConfig& config) {

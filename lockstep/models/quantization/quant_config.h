@@ -31,6 +31,7 @@ struct QuantConfig {
   };
   std::vector<Group> groups;
   std::vector<NamePattern> ignored;
+  double plain_bytes = 2;  // kNone: of a number, as the config's dtype says
 
   // module: "model.layers.0.mlp.up_proj"
   bool ignores(const std::string& module) const;
