@@ -84,6 +84,11 @@ void add_parallel_flags(CLI::App& app, planning::ParallelFlags& flags) {
   app.add_option("--attn-cp-size", flags.attn_cp_size,
                  "Ranks of a replica that share out its rows; heads are split over the others")
       ->group(kParallel);
+  app.add_option(
+         "--cp-strategy", flags.cp_strategy,
+         "How --attn-cp-size shares out a prompt: zigzag (default: to each rank an early run of rows and "
+         "a late one) or contiguous")
+      ->group(kParallel);
   app.add_option("--moe-dp-size", flags.moe_dp_size,
                  "Copies of the experts, each for the rows of its own ranks")
       ->group(kParallel);

@@ -34,7 +34,6 @@ constexpr Foreign kForeign[] = {
     {"--enable-tp-lm-head-all-to-all", "nothing: the plan takes the logits from columns to rows at once"},
     {"--no-enable-tp-lm-head-all-to-all", "nothing: the plan takes the logits from columns to rows at once"},
     {"--enable-prefill-cp", "--attn-cp-size, which does it wherever it is cheaper"},
-    {"--cp-strategy", "--attn-cp-size, whose shares are contiguous"},
     {"--dcp-size", "--dp-size with --enable-dp-attention, which splits the cache by requests"},
     {"--dcp-comm-backend", "--dp-size with --enable-dp-attention"},
     {"--dcp-replicate-q-proj", "--dp-size with --enable-dp-attention"},

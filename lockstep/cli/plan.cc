@@ -83,6 +83,7 @@ std::string_view given_beside_suggest(const planning::ParallelFlags& flags) {
   if (flags.embedding_tp_size) return "--embedding-tp-size";
   if (flags.moe_dp_size) return "--moe-dp-size";
   if (flags.attn_cp_size) return "--attn-cp-size";
+  if (flags.cp_strategy) return "--cp-strategy";
   if (flags.shared_experts) return "--shared-experts";
   if (flags.speculative_algorithm) return "--speculative-algorithm";
   return flags.max_running_requests ? "--max-running-requests" : "";

@@ -41,11 +41,12 @@ void add_plan_flags(CLI::App& app, PlanCommand& command) {
       "--suggest", [&command](int64_t) { command.task = PlanCommand::Task::kSuggest; },
       "Rank configurations for the model's config.json on --machine");
   // What it looks for itself run_suggest() refuses, and says so.
-  stands_alone(app, suggest,
-               {"--model", "--machine", "--device", "--json", "--tp-size", "--dp-size",
-                "--enable-dp-attention", "--ep-size", "--moe-a2a-backend", "--moe-dense-tp-size",
-                "--enable-dp-lm-head", "--lm-head-tp-size", "--embedding-tp-size", "--moe-dp-size",
-                "--attn-cp-size", "--shared-experts", "--speculative-algorithm", "--max-running-requests"});
+  stands_alone(
+      app, suggest,
+      {"--model", "--machine", "--device", "--json", "--tp-size", "--dp-size", "--enable-dp-attention",
+       "--ep-size", "--moe-a2a-backend", "--moe-dense-tp-size", "--enable-dp-lm-head", "--lm-head-tp-size",
+       "--embedding-tp-size", "--moe-dp-size", "--attn-cp-size", "--cp-strategy", "--shared-experts",
+       "--speculative-algorithm", "--max-running-requests"});
   add_choice(app, "--objective", command.objective, "With --suggest: what to rank by",
              Choices<planning::Objective>{{"throughput", planning::Objective::kThroughput},
                                           {"latency", planning::Objective::kLatency}})

@@ -340,12 +340,14 @@ void Boundary::select() {
     for (const Segment& segment :
          planning::segments_of(layout, parts_.rank, grid, step_plan_->rows_per_home)) {
       const int64_t first = segment.home % width * segment.num_rows;
-      for (const int32_t row :
-           step_plan_->counts[static_cast<size_t>(grid.replica_of(segment.home))].logit_rows)
-        if (row >= first && row < first + segment.num_rows)
-          pieces.push_back({.src_row = segment.first_row + row - first,
+      const int replica = grid.replica_of(segment.home);
+      for (const int32_t row : planning::wanted_by_place(*step_plan_, replica)) {
+        const int64_t place = planning::place_of(*step_plan_, replica, row);
+        if (place >= first && place < first + segment.num_rows)
+          pieces.push_back({.src_row = segment.first_row + place - first,
                             .dst_row = static_cast<int64_t>(pieces.size()),
                             .num_rows = 1});
+      }
     }
     LOCKSTEP_CHECK_EQ(static_cast<int64_t>(pieces.size()), rows);
     copy_rows(value, pieces, out);
@@ -439,21 +441,24 @@ void Boundary::fused_scatter(const Step& step) {
 void Boundary::note_non_finite(int64_t first_row) {
   const auto& grid = parts_.plans.grid;
   const int replica = grid.replica_of(parts_.rank);
-  const auto& wanted = step_plan_->counts[static_cast<size_t>(replica)].logit_rows;
+  const auto wanted = planning::wanted_by_place(*step_plan_, replica);
+  const auto rows = planning::rows_by_place(*step_plan_, replica);
   for (const Segment& segment : planning::segments_of(layout_, parts_.rank, grid, counts())) {
     if (grid.replica_of(segment.home) != replica) continue;
     const int64_t place = segment.home % grid.shape().attention_tp;
     const int64_t before = row_set_ == RowSet::kWanted ? first_wanted_of(segment.home) : 0;
     for (int64_t row = 0; row < segment.num_rows; ++row) {
       if (segment.first_row + row < first_row || row_is_finite(residual_, segment.first_row + row)) continue;
-      const int64_t of_replica = row_set_ == RowSet::kWanted ? wanted[static_cast<size_t>(before + row)]
-                                                             : place * segment.num_rows + row;
-      non_finite_.try_emplace(static_cast<int32_t>(of_replica), edge_);
+      const auto at =
+          static_cast<size_t>(row_set_ == RowSet::kWanted ? before + row : place * segment.num_rows + row);
+      const auto& of_replica = row_set_ == RowSet::kWanted ? wanted : rows;
+      // Padding stands behind the rows, and keeps the number of its place.
+      non_finite_.try_emplace(at < of_replica.size() ? of_replica[at] : static_cast<int32_t>(at), edge_);
     }
   }
 }
 
-// The place in its replica's logit_rows of the first wanted row at this home.
+// The place among its replica's wanted rows of the first wanted row at this home.
 int64_t Boundary::first_wanted_of(int home) const {
   int64_t before = 0;
   const int width = parts_.plans.grid.shape().attention_tp;

@@ -122,6 +122,7 @@ HybridDecoderConfig read_hybrid_decoder(ConfigReader& reader, std::string_view f
   decoder.norm_form = NormForm::kLessOne;
   decoder.no_drafts_because =
       "its sequences keep a recurrent state, which cannot be taken back when drafts are rejected";
+  decoder.rows_in_order_because = "its layers with a recurrent state take rows one after the other";
   config.attention = read_gated_attention(reader, decoder);
   // Of M-RoPE's three positions text has one: it is the plain rotation of a part of the head.
   config.rope = read_partial_rope(reader, config.attention.head_dim, 0.25);

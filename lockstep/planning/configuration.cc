@@ -167,6 +167,22 @@ std::vector<Clash> draft_clashes(const ParallelFlags& flags, const ModelShape& m
   return clashes;
 }
 
+RowShares row_shares_of(const ParallelFlags& flags, const ModelShape& model, int context_ranks) {
+  if (context_ranks == 1 || flags.cp_strategy == "contiguous") return RowShares::kContiguous;
+  return model.rows_in_order_because.empty() ? RowShares::kZigzag : RowShares::kContiguous;
+}
+
+std::vector<Clash> cp_strategy_clashes(const ParallelFlags& flags, const ModelShape& model) {
+  if (!flags.cp_strategy || flags.cp_strategy == "contiguous") return {};
+  if (*flags.cp_strategy != "zigzag")
+    return {{"--cp-strategy",
+             fmt::format("--cp-strategy {} is not known; it is: zigzag, contiguous", *flags.cp_strategy)}};
+  const std::string& because = model.rows_in_order_because;
+  if (because.empty()) return {};
+  return {
+      {"--cp-strategy", fmt::format("--cp-strategy zigzag but {}", because), " --cp-strategy contiguous"}};
+}
+
 std::optional<Clash> not_dividing(const char* flag, int value, int ranks) {
   if (ranks % value == 0) return std::nullopt;
   return Clash{flag, fmt::format("{} {} does not divide --tp-size {}", flag, value, ranks)};
@@ -443,6 +459,7 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
   Configuration solved;
   solved.flags = flags;
   solved.grid = choice.grid();
+  solved.grid.row_shares = row_shares_of(flags, model, choice.cp);
   solved.stages = choice.stages();
   solved.skip_passes = flags.skip_passes;
   solved.max_running_requests = flags.max_running_requests.value_or(kDefaultMaxRunning);
@@ -473,6 +490,12 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
                          has_layer(model, ModelShape::Ffn::kDense) ? "" : "no effect: no dense layers");
   table.given_or_default("--attn-cp-size", flags.attn_cp_size.has_value(), choice.cp,
                          "a replica's rows are not shared out");
+  const std::string& in_order = model.rows_in_order_because;
+  table.given_or_default("--cp-strategy", flags.cp_strategy.has_value(), name_of(solved.grid.row_shares),
+                         choice.cp == 1     ? "there are no shares"
+                         : in_order.empty() ? "of a prompt each rank has an early run and a late one"
+                                            : in_order,
+                         choice.cp > 1 ? "" : "no effect with --attn-cp-size 1");
   table.given_or_default("--moe-dp-size", flags.moe_dp_size.has_value(), choice.moe_dp,
                          "one copy of the experts");
   table.given_or_default("--shared-experts", flags.shared_experts.has_value(), choice.shared,
@@ -528,7 +551,7 @@ Configuration configuration_of(const ParallelFlags& flags, const Choice& choice,
 
 bool works(const ParallelFlags& flags, const ModelShape& model) {
   return out_of_range(flags).empty() && draft_clashes(flags, model).empty() &&
-         clashes_of(choice_of(flags), model).empty();
+         cp_strategy_clashes(flags, model).empty() && clashes_of(choice_of(flags), model).empty();
 }
 
 Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model, const Machine& machine) {
@@ -540,6 +563,7 @@ Result<Configuration> solve(const ParallelFlags& flags, const ModelShape& model,
   if (in_range)
     for (Clash& clash : clashes_of(choice, model)) clashes.push_back(std::move(clash));
   for (Clash& clash : draft_clashes(flags, model)) clashes.push_back(std::move(clash));
+  for (Clash& clash : cp_strategy_clashes(flags, model)) clashes.push_back(std::move(clash));
   if (!clashes.empty()) return clash_error(clashes, choice, model, machine);
   return configuration_of(flags, choice, model);
 }

@@ -27,8 +27,9 @@ struct ParallelFlags {
   std::optional<int> embedding_tp_size;        // --embedding-tp-size: the same of the embedding
   std::optional<std::string> shared_experts;   // --shared-experts: split | whole
   std::optional<std::string> moe_a2a_backend;  // --moe-a2a-backend: none, or one that exchanges
-  std::optional<int> attn_cp_size;  // --attn-cp-size: C, ranks of a replica that share out its rows
-  std::optional<int> pp_size;       // known, and refused above 1
+  std::optional<int> attn_cp_size;         // --attn-cp-size: C, ranks of a replica that share out its rows
+  std::optional<std::string> cp_strategy;  // --cp-strategy: zigzag | contiguous
+  std::optional<int> pp_size;              // known, and refused above 1
   std::optional<std::string> speculative_algorithm;  // --speculative-algorithm: NEXTN | EAGLE
   std::optional<int> speculative_num_steps;          // drafts of a request and step
   std::optional<int> speculative_num_draft_tokens;   // rows that verify them: one more

@@ -71,6 +71,7 @@ struct WordFlag {
 };
 constexpr WordFlag kWordFlags[] = {{"shared_experts", &ParallelFlags::shared_experts},
                                    {"moe_a2a_backend", &ParallelFlags::moe_a2a_backend},
+                                   {"cp_strategy", &ParallelFlags::cp_strategy},
                                    {"speculative_algorithm", &ParallelFlags::speculative_algorithm}};
 
 struct SizeField {
@@ -169,6 +170,7 @@ Json model_json(const ModelShape& model) {
   for (const SizeField& size : kSizes) json[size.key] = model.*size.field;
   for (const AmountField& amount : kAmounts) json[amount.key] = model.*amount.field;
   json["no_drafts_because"] = model.no_drafts_because;
+  json["rows_in_order_because"] = model.rows_in_order_because;
   return json;
 }
 
@@ -183,6 +185,7 @@ ModelShape model_of(Fields& fields) {
   if (!is_whole) return model;
   for (const AmountField& amount : kAmounts) model.*amount.field = fields.number(amount.key, 0, kMostAmount);
   model.no_drafts_because = fields.text("no_drafts_because");
+  model.rows_in_order_because = fields.text("rows_in_order_because");
   return model;
 }
 
@@ -228,6 +231,7 @@ Status read_origin(const Json& configuration, DescribedInFile& described) {
 Json configuration_json(const Configuration& configuration, const ModelShape& model, const Machine& machine) {
   Json grid = Json::object(), capacity = Json::object(), sizes = model_json(model);
   for (const WidthField& width : kWidths) grid[width.key] = configuration.grid.*width.field;
+  grid["row_shares"] = name_of(configuration.grid.row_shares);
   for (const CountField& count : kCounts) capacity[count.key] = configuration.capacity.*count.field;
   sizes["bytes_per_value"] = machine.bytes_per_value;
   return {{"grid", std::move(grid)},
@@ -249,6 +253,8 @@ Result<DescribedInFile> read_configuration(const Json& file, const PlanFileLimit
   GridShape shape;
   for (const WidthField& width : kWidths)
     shape.*width.field = static_cast<int>(grid_fields.integer(width.key, width.least, limits.max_ranks));
+  if (grid_fields.has("row_shares"))
+    shape.row_shares = grid_fields.one_of("row_shares", {RowShares::kContiguous, RowShares::kZigzag});
   Capacity capacity;
   for (const CountField& count : kCounts) capacity.*count.field = capacity_fields.count(count.key);
   const StageOptions options = stages_of(all);

@@ -57,6 +57,7 @@ StepPlan fullest(const StepShape& shape, Forward forward) {
     num_rows(replica, forward) = shape.capacity.max_rows;
     const int32_t wanted = std::min(shape.capacity.max_logit_rows, shape.capacity.max_rows);
     for (int32_t row = 0; row < wanted; ++row) replica.logit_rows.push_back(row);
+    if (forward == Forward::kTarget) replica.prompt_rows = {shape.capacity.max_rows};
   }
   return make_step_plan(0, shape, std::move(counts), forward);
 }
@@ -68,6 +69,7 @@ uint64_t proof_key(const Plans& plans, const Plan& plan, const std::vector<StepP
   for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp, grid.moe_dp,
                           grid.head_tp, grid.embedding_tp, grid.attn_cp})
     hasher.add(static_cast<uint64_t>(width));
+  hasher.add(static_cast<uint64_t>(grid.row_shares));
   for (const Stage& stage : plans.chain) {
     hasher.add(static_cast<uint64_t>(stage.kind)).add(static_cast<uint64_t>(stage.layer));
     hasher.add(stage.signatures.size());

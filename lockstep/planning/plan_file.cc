@@ -106,7 +106,8 @@ Json to_json(const StepPlan& step_plan) {
     counts.push_back({{"requests", replica.num_requests},
                       {"target_rows", replica.num_target_rows},
                       {"draft_rows", replica.num_draft_rows},
-                      {"logit_rows", replica.logit_rows}});
+                      {"logit_rows", replica.logit_rows},
+                      {"prompt_rows", replica.prompt_rows}});
   return {{"step", step_plan.step},
           {"regime", name_of(step_plan.regime)},
           {"protocol", step_plan.protocol == Protocol::kNormal ? "normal" : "low_latency"},
@@ -117,6 +118,7 @@ Json to_json(const StepPlan& step_plan) {
           {"rows_per_home", step_plan.rows_per_home},
           {"logit_rows_per_home", step_plan.logit_rows_per_home},
           {"max_rows_of_any_home", step_plan.max_rows_of_any_home},
+          {"places", step_plan.places},
           {"hash", fmt::format("{:016x}", step_plan.hash)}};
 }
 
@@ -139,16 +141,28 @@ Result<StepPlan> step_plan_from_json(const Json& json) {
   if (auto status = fields.status(); !status) return status.error();
   if (failure != std::errc() || end != hash.data() + hash.size())
     return invalid_argument("step_plan", "its hash \"{}\" is not a number in hexadecimal", hash);
+  if (const auto places = fields.object()->find("places"); places != fields.object()->end()) {
+    if (!places->is_array() || places->size() > 1024)
+      return invalid_argument("step_plan", "its places are not lists of at most 1024 replicas");
+    for (const Json& replica : *places) {
+      const Json wrapped = {{"step_plan", {{"places", replica}}}};
+      Fields one(wrapped, "step_plan");
+      plan.places.push_back(one.numbers("places"));
+      if (auto status = one.status(); !status) return status.error();
+    }
+  }
   const auto counts = fields.object()->find("counts");
   if (counts == fields.object()->end() || !counts->is_array() || counts->size() > 1024)
     return invalid_argument("step_plan", "its counts are not a list of at most 1024 replicas");
   for (const Json& replica : *counts) {
     const Json wrapped = {{"counts", replica}};
     Fields one(wrapped, "counts");
-    plan.counts.push_back({.num_requests = one.count("requests"),
-                           .num_target_rows = one.count("target_rows"),
-                           .num_draft_rows = one.count("draft_rows"),
-                           .logit_rows = one.numbers("logit_rows")});
+    plan.counts.push_back(
+        {.num_requests = one.count("requests"),
+         .num_target_rows = one.count("target_rows"),
+         .num_draft_rows = one.count("draft_rows"),
+         .logit_rows = one.numbers("logit_rows"),
+         .prompt_rows = one.has("prompt_rows") ? one.numbers("prompt_rows") : std::vector<int32_t>()});
     if (auto status = one.status(); !status) return status.error();
   }
   return plan;
@@ -170,14 +184,12 @@ Result<StepPlan> step_of_rows(const Plans& plans, const Capacity& capacity, cons
                           .num_target_rows = count};
     for (int row = phase == Phase::kDecode ? 0 : count - 1; row >= 0 && row < count; ++row)
       replica.logit_rows.push_back(row);
+    if (phase == Phase::kPrefill && count > 0) replica.prompt_rows = {count};
     counts.push_back(std::move(replica));
   }
   StepPlan plan = make_step_plan(0, shape, std::move(counts));
-  if (phase == Phase::kPrefill && plan.regime != Regime::kPrefill) {
-    plan.regime = Regime::kPrefill;  // asked for, though so few rows would run the plan for decode
-    plan.protocol = protocol_of(plan.regime);
-    plan.hash = hash_of(plan);
-  }
+  // Asked for, though so few rows would run the plan for decode.
+  if (phase == Phase::kPrefill) set_regime(plan, shape, Regime::kPrefill);
   return plan;
 }
 

@@ -120,6 +120,7 @@ uint64_t hash_of(const Plans& plans) {
   for (const int width : {grid.num_ranks, grid.attention_tp, grid.expert_tp, grid.dense_tp, grid.moe_dp,
                           grid.head_tp, grid.embedding_tp, grid.attn_cp})
     hasher.add(static_cast<uint64_t>(width));
+  hasher.add(static_cast<uint64_t>(grid.row_shares));
   for (const Regime regime : kRegimes) hasher.add(hash_of(plans.of(regime)));
   if (plans.draft) hasher.add(hash_of(*plans.draft));
   return hasher.value();

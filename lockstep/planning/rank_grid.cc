@@ -38,6 +38,10 @@ void name_axes(std::vector<AtomicAxis>& axes, const GridShape& shape) {
 
 }  // namespace
 
+std::string_view name_of(RowShares shares) {
+  return shares == RowShares::kContiguous ? "contiguous" : "zigzag";
+}
+
 Result<RankGrid> RankGrid::make(const GridShape& shape) {
   if (shape.num_ranks < 1 || shape.moe_dp < 1 || shape.num_ranks % shape.moe_dp != 0)
     return invalid_argument("", "{} copies of the experts do not divide the {} ranks", shape.moe_dp,

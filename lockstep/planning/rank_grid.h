@@ -39,6 +39,13 @@ class AxisSet {
   uint32_t bits_ = 0;
 };
 
+// How the ranks of a replica that compute attention with a share of its rows each share them out.
+enum class RowShares : uint8_t {
+  kContiguous,  // each a run of rows; the last ones look back furthest
+  kZigzag,      // of every prompt each an early run and a late one, so that all look back as far
+};
+std::string_view name_of(RowShares shares);
+
 // Sizes by role. Each width must divide num_ranks: attention_tp * attention_dp == num_ranks and so on.
 struct GridShape {
   int num_ranks = 1;
@@ -49,6 +56,7 @@ struct GridShape {
   int head_tp = 0;       // over which the vocabulary of the LM head is split; 0: all ranks
   int embedding_tp = 1;  // over which the vocabulary of the embedding is split
   int attn_cp = 1;       // C: ranks of a replica that share out its rows; its heads are split over the others
+  RowShares row_shares = RowShares::kContiguous;
   bool operator==(const GridShape&) const = default;
 };
 

@@ -29,6 +29,7 @@ std::string launch_line(const ParallelFlags& flags) {
   add("--moe-dense-tp-size", flags.moe_dense_tp_size);
   add_if("--enable-dp-lm-head", flags.enable_dp_lm_head);
   add("--attn-cp-size", flags.attn_cp_size);
+  add("--cp-strategy", flags.cp_strategy);
   add("--moe-dp-size", flags.moe_dp_size);
   add("--lm-head-tp-size", flags.lm_head_tp_size);
   add("--embedding-tp-size", flags.embedding_tp_size);

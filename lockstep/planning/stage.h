@@ -90,8 +90,9 @@ struct ModelShape {
   double cache_values_per_token = 0;  // of all layers, on one rank that holds all heads
   int cache_split = 1;                // ranks over which attention-TP can split them; 1: each keeps all
   double cache_bytes_per_value = 2;
-  std::vector<Ffn> draft_layers = {};  // of the module that drafts (MTP); empty: there is none
-  std::string no_drafts_because = {};  // why the model cannot draft; empty: it can, or has no such module
+  std::vector<Ffn> draft_layers = {};      // of the module that drafts (MTP); empty: there is none
+  std::string no_drafts_because = {};      // why the model cannot draft; empty: it can, or has no such module
+  std::string rows_in_order_because = {};  // why a prompt's rows must stand in order; empty: they need not
 };
 
 enum class ExchangeBackend : uint8_t { kNone, kInProcess, kInProcessExpertMajor, kInProcessTokenMajor };

@@ -15,9 +15,10 @@ namespace lockstep::planning {
 // What one attention replica brings to a step. Its rows are numbered in the order of its batch.
 struct ReplicaCounts {
   int32_t num_requests = 0;
-  int32_t num_target_rows = 0;      // rows of the target model: prompt rows and decode rows
-  int32_t num_draft_rows = 0;       // rows of the module that drafts
-  std::vector<int32_t> logit_rows;  // ascending: the rows whose logits are wanted
+  int32_t num_target_rows = 0;            // rows of the target model: prompt rows and decode rows
+  int32_t num_draft_rows = 0;             // rows of the module that drafts
+  std::vector<int32_t> logit_rows;        // ascending: the rows whose logits are wanted
+  std::vector<int32_t> prompt_rows = {};  // of each prompt, in order; they are the last of the target rows
 };
 
 // Which of a table's rows a step runs.
@@ -57,6 +58,8 @@ struct StepShape {
   // Padded rows of a replica for which a graph was captured: ascending multiples of the quantum, the last not
   // below max_decode_rows. Empty: every step is run as it comes.
   std::vector<int32_t> buckets = {};
+  int32_t context_ranks = 1;  // C: that share out a replica's rows, and how
+  RowShares row_shares = RowShares::kContiguous;
   int32_t row_quantum() const { return ranks_per_replica; }
 };
 
@@ -72,7 +75,10 @@ struct StepPlan {
   std::vector<int32_t> rows_per_home;        // [ranks] padded rows of each home rank
   std::vector<int32_t> logit_rows_per_home;  // [ranks] wanted rows of each home rank; not padded
   int32_t max_rows_of_any_home = 0;          // the geometry of an exchange with fixed slots
-  uint64_t hash = 0;                         // of everything above
+  // [replicas] of [rows]: where each row of the batch stands among its replica's; empty where they stand in
+  // order, which is everywhere but in prefill steps of ranks that share rows in zigzag.
+  std::vector<std::vector<int32_t>> places = {};
+  uint64_t hash = 0;  // of everything above
 };
 uint64_t hash_of(const StepPlan& plan);  // of every field but the hash
 
@@ -83,6 +89,19 @@ StepShape step_shape(const RankGrid& grid, const Capacity& capacity);
 // values).
 StepPlan make_step_plan(uint64_t step, const StepShape& shape, std::vector<ReplicaCounts> counts,
                         Forward forward = Forward::kTarget);
+
+// As which regime a step is run. Places of rows follow from it, and the homes of wanted rows from those.
+void set_regime(StepPlan& plan, const StepShape& shape, Regime regime);
+
+// Where `num_rows` rows stand of which the last are prompts: of every prompt each of the ranks has an early
+// run and a late one, as many rows in all as there are places of real rows among its share of the padded
+// ones.
+std::vector<int32_t> zigzag_places(int32_t num_rows, std::span<const int32_t> prompt_rows,
+                                   int32_t padded_rows, int32_t context_ranks);
+int32_t place_of(const StepPlan& plan, int32_t replica, int32_t row);
+// The rows of a replica in the order of their places: all, or those whose logits are wanted.
+std::vector<int32_t> rows_by_place(const StepPlan& plan, int32_t replica);
+std::vector<int32_t> wanted_by_place(const StepPlan& plan, int32_t replica);
 
 // The home rank of row `row` of `replica`, and the place of the row among its home's rows.
 struct HomeRow {

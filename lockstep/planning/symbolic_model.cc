@@ -7,16 +7,30 @@ namespace lockstep::planning::symbolic {
 RowTable::RowTable(const StepPlan& step_plan, const RankGrid& grid) {
   max_rows_of_any_home = step_plan.max_rows_of_any_home;
   first_of_home.push_back(0);
+  stands_in_order = step_plan.places.empty();
+  std::vector<int32_t> row_at;  // of the replica, by place
   for (int home = 0; home < grid.num_ranks(); ++home) {
+    if (!stands_in_order && home % grid.shape().attention_tp == 0)
+      row_at = rows_by_place(step_plan, grid.replica_of(home));
     const ReplicaCounts& counts = step_plan.counts[grid.replica_of(home)];
     const int32_t held = step_plan.rows_per_home[home];
     for (int32_t place = 0; place < held; ++place) {
-      const int32_t row = home % grid.shape().attention_tp * held + place;  // of the replica
+      int32_t row = home % grid.shape().attention_tp * held + place;  // of the replica
+      if (!stands_in_order && row < static_cast<int32_t>(row_at.size())) row = row_at[row];
       const bool wanted = std::binary_search(counts.logit_rows.begin(), counts.logit_rows.end(), row);
-      rows.push_back({home, place, row >= num_rows(counts, step_plan.forward), wanted});
+      rows.push_back({home, place, row >= num_rows(counts, step_plan.forward), wanted, row});
     }
     first_of_home.push_back(static_cast<RowId>(rows.size()));
   }
+}
+
+std::vector<size_t> RowTable::in_order(std::span<const RowId> of) const {
+  std::vector<size_t> order(of.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  if (!stands_in_order)
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return rows[of[a]].order < rows[of[b]].order; });
+  return order;
 }
 
 std::string RowTable::name_of(RowId row) const {
@@ -131,6 +145,9 @@ Expected run_on_one_rank(std::span<const Stage> chain, int num_head_columns, con
     for (RowId row = table.first_of_home[replica * width]; row < table.first_of_home[(replica + 1) * width];
          ++row)
       if (!table.rows[row].padding) rows.push_back(row);
+    if (!table.stands_in_order)
+      std::sort(rows.begin(), rows.end(),
+                [&](RowId a, RowId b) { return table.rows[a].order < table.rows[b].order; });
     OneReplica(std::move(rows), num_experts(grid, options), options).run(chain, num_head_columns, expected);
   }
   return expected;

@@ -19,6 +19,7 @@ using RowId = int32_t;
 struct Row {
   int32_t home = 0, place = 0;  // its place among its home's rows
   bool padding = false, wanted = false;
+  int32_t order = 0;  // in its replica's batch, whose earlier rows it may see
 };
 
 // All rows of a step.
@@ -28,6 +29,9 @@ struct RowTable {
 
   std::vector<Row> rows;
   std::vector<RowId> first_of_home;  // [ranks + 1]
+  bool stands_in_order = true;       // every row behind those that it sees
+  // These rows of one replica as attention meets them.
+  std::vector<size_t> in_order(std::span<const RowId> rows) const;
   int64_t max_rows_of_any_home = 0;
 };
 

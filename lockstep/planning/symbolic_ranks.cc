@@ -92,7 +92,10 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
     const int index = grid_.index_in_group(rank, split), size = grid_.size(split);
     uint64_t state = 0;
     Held& held = hidden_[rank];
-    for (size_t i = 0; i < held.rows.size(); ++i) {
+    const bool looks_back = stage.kind == StageKind::kAttention && !table_.stands_in_order;
+    const auto order = looks_back ? table_.in_order(held.rows) : std::vector<size_t>();
+    for (size_t at = 0; at < held.rows.size(); ++at) {
+      const size_t i = looks_back ? order[at] : at;
       uint64_t& x = held.values[i];
       if (table_.rows[held.rows[i]].padding) {
         x = padding_value(rank, held.rows[i]);

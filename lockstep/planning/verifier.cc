@@ -126,6 +126,35 @@ class Verification {
   std::vector<Violation> found_;
 };
 
+// Where rows stand, if not where their prompts and the ranks that share them say; empty where they do.
+std::string wrong_places(const RankGrid& grid, const StepPlan& plan) {
+  const GridShape& shape = grid.shape();
+  const bool is_zigzag = shape.row_shares == RowShares::kZigzag && shape.attn_cp > 1 &&
+                         plan.regime == Regime::kPrefill && plan.forward == Forward::kTarget;
+  if (plan.places.size() != (is_zigzag ? plan.counts.size() : 0))
+    return fmt::format("places of rows of {} replicas in a {} step whose ranks share rows {}",
+                       plan.places.size(), name_of(plan.regime), name_of(shape.row_shares));
+  for (size_t replica = 0; replica < plan.places.size(); ++replica) {
+    const ReplicaCounts& counts = plan.counts[replica];
+    int64_t of_prompts = 0;
+    for (const int32_t rows : counts.prompt_rows) of_prompts += std::max(rows, 0);
+    if (of_prompts > counts.num_target_rows)
+      return fmt::format("replica {} has {} rows of prompts among {}", replica, of_prompts,
+                         counts.num_target_rows);
+    const auto should =
+        zigzag_places(counts.num_target_rows, counts.prompt_rows, plan.padded_rows[replica], shape.attn_cp);
+    const auto& is = plan.places[replica];
+    if (is.size() != should.size())
+      return fmt::format("replica {} has places of {} rows, the counts say {}", replica, is.size(),
+                         should.size());
+    for (size_t row = 0; row < is.size(); ++row)
+      if (is[row] != should[row])
+        return fmt::format("row {} of replica {} stands at {}, the counts say {}", row, replica, is[row],
+                           should[row]);
+  }
+  return "";
+}
+
 // Is the step plan what its own counts say? A plan that was made from one rank's numbers is found here.
 std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& plan) {
   std::vector<Violation> found;
@@ -140,6 +169,7 @@ std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& pla
   expect("number of homes", static_cast<int64_t>(plan.rows_per_home.size()), grid.num_ranks());
   expect("number of logit homes", static_cast<int64_t>(plan.logit_rows_per_home.size()), grid.num_ranks());
   if (!found.empty()) return found;
+  if (auto says = wrong_places(grid, plan); !says.empty()) return {{"step plan", 0, std::move(says)}};
   int32_t most = 0;
   for (int rank = 0; rank < grid.num_ranks(); ++rank) {
     const int replica = grid.replica_of(rank);
@@ -149,7 +179,10 @@ std::vector<Violation> check_step_plan(const RankGrid& grid, const StepPlan& pla
     expect(fmt::format("padded rows of replica {}", replica), plan.padded_rows[replica], padded);
     expect(fmt::format("rows of home {}", rank), plan.rows_per_home[rank], padded / quantum);
     const int32_t first = rank % quantum * (padded / quantum), last = first + padded / quantum;
-    const auto at_home = [&](int32_t row) { return row >= first && row < last; };
+    const auto at_home = [&](int32_t row) {
+      const int32_t place = place_of(plan, replica, row);
+      return place >= first && place < last;
+    };
     expect(fmt::format("logit rows of home {}", rank), plan.logit_rows_per_home[rank],
            std::count_if(counts.logit_rows.begin(), counts.logit_rows.end(), at_home));
     most = std::max(most, padded / quantum);
@@ -238,6 +271,8 @@ std::vector<StepPlan> probing_step_plans(const StepShape& shape, Forward forward
   const auto counts = [&](int32_t rows, Logits logits) {
     ReplicaCounts mine{.num_requests = std::min(rows, shape.capacity.max_requests)};
     num_rows(mine, forward) = rows;
+    // A row that decodes and two prompts, as far as there are rows for them.
+    if (forward == Forward::kTarget && rows > 2) mine.prompt_rows = {rows / 3, rows - 1 - rows / 3};
     if (logits == Logits::kNone) return mine;
     // Every other row, and the last one.
     for (int32_t row = rows % 2; row < rows; row += 2) mine.logit_rows.push_back(row);
@@ -261,6 +296,9 @@ std::vector<StepPlan> probing_step_plans(const StepShape& shape, Forward forward
       table.push_back(counts(std::min(most, rows), logits));
     }
     plans.push_back(make_step_plan(plans.size(), shape, std::move(table), forward));
+    // Any plan must do for any regime: so few rows are shared out as those of a prefill step, too.
+    if (shape.row_shares == RowShares::kZigzag && plans.size() % 2 == 0)
+      set_regime(plans.back(), shape, Regime::kPrefill);
   };
   add([](int32_t) { return 0; });
   add([&](int32_t replica) { return replica == 0 ? 1 : 0; });

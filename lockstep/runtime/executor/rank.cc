@@ -142,6 +142,8 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
   deliver(input, own, in_memory, largest, sink);
   const auto end = std::chrono::steady_clock::now();
   sample_seconds_ = std::chrono::duration<double>(end - begin).count();
+  kept_places_.clear();
+  if (!input.plan.places.empty()) kept_places_ = input.plan.places[static_cast<size_t>(replica_)];
   boundary.rest();
   keep_spans(begin, end);
 }
@@ -149,12 +151,12 @@ void Rank::run(const StepInput& input, const StepRows& rows, const LogitSink& si
 std::vector<Rank::OwnRow> Rank::own_rows(const StepInput& input) const {
   std::vector<OwnRow> own;
   const std::vector<SequenceRows>& sequences = input.replicas[static_cast<size_t>(replica_)];
-  size_t at = 0;
-  int32_t end = sequences.empty() ? 0 : static_cast<int32_t>(sequences[0].token_ids.size());
-  for (const int32_t row : input.plan.counts[static_cast<size_t>(replica_)].logit_rows) {
-    while (row >= end && at + 1 < sequences.size())
-      end += static_cast<int32_t>(sequences[++at].token_ids.size());
+  std::vector<int32_t> ends;  // of each sequence's rows
+  for (const SequenceRows& sequence : sequences)
+    ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<int32_t>(sequence.token_ids.size()));
+  for (const int32_t row : planning::wanted_by_place(input.plan, replica_)) {
     if (planning::home_of(input.plan, parts_.shape, replica_, row).home != rank_) continue;
+    const auto at = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), row) - ends.begin());
     own.push_back({.row = row, .use = at < sequences.size() ? sequences[at].use : LogitUse::kAny});
   }
   return own;
@@ -190,6 +192,9 @@ std::vector<int32_t> Rank::kept_rows_of(const StepInput& input) const {
   std::vector<int32_t> rows = input.kept_rows.at(static_cast<size_t>(replica_));
   const planning::ReplicaCounts& counts = input.plan.counts[static_cast<size_t>(replica_)];
   LOCKSTEP_CHECK_EQ(static_cast<int32_t>(rows.size()), counts.num_draft_rows);
+  // They were kept where they stood.
+  if (!kept_places_.empty())
+    for (int32_t& row : rows) row = kept_places_.at(static_cast<size_t>(row));
   rows.resize(static_cast<size_t>(input.plan.padded_rows[static_cast<size_t>(replica_)]), 0);
   return rows;
 }

@@ -65,6 +65,7 @@ class Rank {
   CacheMemory cache_;
   Buffer kept_;  // rows from one forward to the next, for drafts
   TensorView kept_rows_;
+  std::vector<int32_t> kept_places_;  // of the rows of the forward before among them; empty: in order
   Buffer host_logits_, host_ids_;
   Buffer largest_values_, largest_ids_;  // [rows] of the logits, where a device computes
   std::vector<RankSpan> spans_;          // since they were taken last

@@ -214,6 +214,8 @@ StepInput warm_up_step(const planning::StepShape& shape, const std::vector<WarmU
       ++count.num_requests;
       int32_t& rows_so_far = planning::num_rows(count, forward);
       rows_so_far += sequence.rows;
+      if (sequence.kind == RowKind::kPrompt && forward == planning::Forward::kTarget)
+        count.prompt_rows.push_back(sequence.rows);
       count.logit_rows.push_back(rows_so_far - 1);
     }
     if (forward == planning::Forward::kDraft)  // all of the first row that was kept

@@ -15,16 +15,17 @@ std::span<const int32_t> span_of(const std::vector<int32_t>& values) { return va
 
 // The names of all fields stand here, so that a field that is added does not compile until it is carried.
 void write_counts(const planning::ReplicaCounts& counts, ByteWriter& writer) {
-  const auto& [num_requests, num_target_rows, num_draft_rows, logit_rows] = counts;
+  const auto& [num_requests, num_target_rows, num_draft_rows, logit_rows, prompt_rows] = counts;
   writer.put(num_requests);
   writer.put(num_target_rows);
   writer.put(num_draft_rows);
   writer.put_array(span_of(logit_rows));
+  writer.put_array(span_of(prompt_rows));
 }
 
 void write_plan(const planning::StepPlan& plan, ByteWriter& writer) {
   const auto& [step, regime, protocol, bucket, forward, counts, padded_rows, rows_per_home,
-               logit_rows_per_home, max_rows_of_any_home, hash] = plan;
+               logit_rows_per_home, max_rows_of_any_home, places, hash] = plan;
   writer.put(step);
   writer.put(regime);
   writer.put(protocol);
@@ -36,6 +37,8 @@ void write_plan(const planning::StepPlan& plan, ByteWriter& writer) {
   writer.put_array(span_of(rows_per_home));
   writer.put_array(span_of(logit_rows_per_home));
   writer.put(max_rows_of_any_home);
+  writer.put<uint64_t>(places.size());
+  for (const std::vector<int32_t>& of_replica : places) writer.put_array(span_of(of_replica));
   writer.put(hash);
 }
 
@@ -97,6 +100,14 @@ planning::ReplicaCounts read_counts(ByteReader& reader, const planning::Capacity
   check_within(counts.logit_rows, "wanted row", planning::num_rows(counts, forward));
   if (!std::is_sorted(counts.logit_rows.begin(), counts.logit_rows.end()))
     throw WrongBytes(fmt::format("{} wanted rows are out of order", counts.logit_rows.size()));
+  counts.prompt_rows = read_values(reader, capacity.max_requests);
+  int64_t of_prompts = 0;
+  for (const int32_t rows : counts.prompt_rows) {
+    if (rows < 1) throw WrongBytes(fmt::format("a prompt of {} rows", rows));
+    of_prompts += rows;
+  }
+  if (of_prompts > counts.num_target_rows)
+    throw WrongBytes(fmt::format("{} rows of prompts among {}", of_prompts, counts.num_target_rows));
   return counts;
 }
 
@@ -114,6 +125,9 @@ planning::StepPlan read_plan(ByteReader& reader, const planning::StepShape& shap
   plan.rows_per_home = read_values(reader, ranks);
   plan.logit_rows_per_home = read_values(reader, ranks);
   plan.max_rows_of_any_home = reader.get<int32_t>();
+  for (size_t left = read_size(reader, "replicas' places", shape.num_replicas); left > 0; --left)
+    check_within(plan.places.emplace_back(read_values(reader, shape.capacity.max_rows)), "place",
+                 shape.capacity.max_rows);
   plan.hash = reader.get<uint64_t>();
   return plan;
 }

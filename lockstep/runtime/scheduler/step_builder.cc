@@ -83,6 +83,7 @@ planning::ReplicaCounts Scheduler::fill(const Replica& replica, std::vector<Sequ
     const Sequence& sequence = *replica.running[i];
     if (sequence.num_planned == 0 || sequence.decodes()) continue;
     add(sequence);
+    counts.prompt_rows.push_back(sequence.num_planned);
     --num_prompts;
   }
   rows.resize(num_sequences);
