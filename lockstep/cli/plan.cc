@@ -19,13 +19,19 @@ namespace {
 void print_explained(const runtime::PlannedEngine& planned) {
   const planning::Plans& plans = planned.plans;
   fmt::print("{}", planning::to_text(planned.configuration.settings));
+  const auto explain = [&planned](std::string_view whose, const planning::Plans& of,
+                                  planning::Regime regime) {
+    fmt::print("\n{}{} plan\n{}", whose, planning::name_of(regime),
+               planning::explain(of.of(regime), of.grid, planned.machine, of.load_of(regime)));
+  };
   for (const planning::Regime regime : planning::kRegimes) {
-    fmt::print("\n{} plan\n{}", planning::name_of(regime),
-               planning::explain(plans.of(regime), plans.grid, planned.machine, plans.load_of(regime)));
+    explain("", plans, regime);
     fmt::print(
         "{}", planning::to_text(planning::spent_beside_prior_art(plans, planned.configuration.stages.exchange,
                                                                  planned.shape, planned.machine, regime)));
   }
+  if (plans.draft)
+    for (const planning::Regime regime : planning::kRegimes) explain("drafts' ", *plans.draft, regime);
 }
 
 planning::TraceSizes sizes_of(const runtime::PlannedEngine& planned) {

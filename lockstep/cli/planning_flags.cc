@@ -10,11 +10,11 @@ namespace lockstep::cli {
 namespace {
 
 // `option` is refused beside every flag that `app` has so far but these: it would change nothing.
-void stands_alone(const CLI::App& app, CLI::Option* option, std::initializer_list<std::string_view> beside) {
-  for (const CLI::Option* other : app.get_options()) {
+void stands_alone(CLI::App& app, CLI::Option* option, std::initializer_list<std::string_view> beside) {
+  for (CLI::Option* other : app.get_options()) {
     const std::string name = other->get_name();
     if (other != option && name != "--help" && std::find(beside.begin(), beside.end(), name) == beside.end())
-      option->excludes(const_cast<CLI::Option*>(other));  // which the app gives out as const only
+      option->excludes(other);
   }
 }
 

@@ -121,6 +121,40 @@ std::string plan_table(const Plan& plan, const PageParts& parts, const Load& loa
                   rows);
 }
 
+// Bytes of layers beside the prior art's; empty where there is nothing to compare with.
+std::string spent_table(const std::vector<SpentByLayers>& spent) {
+  std::string rows;
+  for (const SpentByLayers& one : spent)
+    rows += row_of(
+        {one.first == one.last ? std::to_string(one.first) : fmt::format("{} to {}", one.first, one.last),
+         one.ffn == ModelShape::Ffn::kDense ? "dense" : "experts", bytes_text(one.bytes),
+         bytes_text(one.prior_bytes), why_more_bytes(one)});
+  if (rows.empty()) return rows;
+  return table_of({"layers", "FFN", "bytes out of a rank", "by SGLang's tables", "what more bytes buy"},
+                  rows);
+}
+
+// The plans of one chain, one a regime.
+std::string plans_of(const PageParts& parts, const Plans& plans) {
+  std::string sections;
+  for (const Regime regime : kRegimes) {
+    const Load& load = plans.load_of(regime);
+    const Plan& plan = plans.of(regime);
+    sections += fmt::format(
+        "<details{}><summary>{}: made for {} rows a replica, {:.1f} &micro;s of communication, {} "
+        "out of a rank</summary>\n",
+        regime == Regime::kDecode ? " open" : "", name_of(regime), load.rows_per_replica,
+        total_us(plan, plans.grid, parts.machine, load),
+        bytes_text(total_wire_bytes(plan, plans.grid, parts.machine, load)));
+    sections += plan_table(plan, parts, load);
+    if (&plans == &parts.plans)
+      sections += spent_table(spent_beside_prior_art(plans, parts.configuration.stages.exchange, parts.model,
+                                                     parts.machine, regime));
+    sections += "</details>\n";
+  }
+  return sections;
+}
+
 constexpr std::string_view kStyle =
     "body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;width:100%;margin:1em 0}td,th{border:1px solid #ccc;padding:3px 8px;"
@@ -210,17 +244,14 @@ std::string plan_page(const PageParts& parts) {
       "<h2>What ranks do between stages</h2>\n<p><b>Shard</b>: each rank has other rows. <b>Partial</b>: "
       "each has an addend, the sum is owed. <b>Columns</b>: each has some features. Axes that are not named: "
       "all have the same rows. Beside some layouts stands, in italics, what SGLang calls them.</p>\n";
-  for (const Regime regime : kRegimes) {
-    const Load& load = parts.plans.load_of(regime);
-    const Plan& plan = parts.plans.of(regime);
+  page += plans_of(parts, parts.plans);
+  if (parts.plans.draft)
     page += fmt::format(
-        "<details{}><summary>{}: made for {} rows a replica, {:.1f} &micro;s of communication, {} "
-        "out of a rank</summary>\n",
-        regime == Regime::kDecode ? " open" : "", name_of(regime), load.rows_per_replica,
-        total_us(plan, grid, parts.machine, load),
-        bytes_text(total_wire_bytes(plan, grid, parts.machine, load)));
-    page += plan_table(plan, parts, load) + "</details>\n";
-  }
+                "<h2>The same of drafts</h2>\n<p>The checkpoint's MTP module drafts up to {} tokens a "
+                "request and "
+                "step, on the same grid, with plans of its own; {} rows of a request verify them.</p>\n",
+                parts.configuration.num_drafts, parts.configuration.num_drafts + 1) +
+            plans_of(parts, *parts.plans.draft);
   return page + "</body></html>\n";
 }
 

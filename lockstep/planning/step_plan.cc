@@ -189,7 +189,8 @@ std::vector<int32_t> zigzag_places(int32_t num_rows, std::span<const int32_t> pr
 }
 
 int32_t place_of(const StepPlan& plan, int32_t replica, int32_t row) {
-  return plan.places.empty() ? row : plan.places[static_cast<size_t>(replica)][static_cast<size_t>(row)];
+  return plan.places.empty() ? row
+                             : plan.places.at(static_cast<size_t>(replica)).at(static_cast<size_t>(row));
 }
 
 std::vector<int32_t> rows_by_place(const StepPlan& plan, int32_t replica) {

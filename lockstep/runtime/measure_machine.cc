@@ -204,11 +204,15 @@ void measure_world(int num_ranks, const MeasureOptions& options, const kernels::
   const ProductSizes busy = busy_product(options.device);
   constexpr double kTera = 1e12;
   constants.peak_tflops = 2.0 * busy.rows * busy.in * busy.out / kTera / product_us(world, busy, 4) * kMicro;
-  constants.collective_us = all_reduce_us(world, 1, 200);
-  const double gather_us = all_gather_us(world, kManyRows, 8);
-  // A rank alone copies its own rows.
-  const double copied = kManyRows * kWidth * 4.0 * (num_ranks == 1 ? 1 : num_ranks - 1) / num_ranks;
-  constants.link_gbs = copied / kGiga / std::max(gather_us - constants.collective_us, 0.1) * kMicro;
+  // A rank alone exchanges nothing.
+  constants.collective_us = measured.machine.launch_us;
+  constants.link_gbs = constants.memory_gbs;
+  if (num_ranks > 1) {
+    constants.collective_us = all_reduce_us(world, 1, 200);
+    const double us = all_gather_us(world, kManyRows, 8) - constants.collective_us;
+    const double copied = 4.0 * kWidth * (num_ranks - 1) * static_cast<double>(kManyRows / num_ranks);
+    constants.link_gbs = copied / kGiga / std::max(us, 0.1) * kMicro;
+  }
   for (const auto of : {&planning::WorldConstants::collective_us, &planning::WorldConstants::link_gbs,
                         &planning::WorldConstants::memory_gbs, &planning::WorldConstants::memory_gb,
                         &planning::WorldConstants::peak_tflops})
@@ -245,7 +249,7 @@ planning::MeasuredMachine without_worlds(const MeasureOptions& options) {
       .sources = {{"launch_us", fmt::format("{}one add of a row of {} float32", median, kWidth)},
                   {"collective_us", fmt::format("{}all-reduce of a row of {} float32", median, kWidth)},
                   {"link_gbs", fmt::format("{}all-gather of {} rows of {} float32, less collective_us; one "
-                                           "rank copies its own",
+                                           "rank: its memory",
                                            median, kManyRows, kWidth)},
                   {"memory_gbs", is_cpu ? "best of 5 reads of 256 MiB by all threads, divided by the ranks"
                                         : fmt::format("{}product of one row with {} x {} bf16 weights",

@@ -17,6 +17,7 @@ MODES = [
     "--tp-size 8 --dp-size 4 --enable-dp-attention --ep-size 2 --moe-dp-size 2 --moe-dense-tp-size 2",
     "--tp-size 8 --dp-size 4 --enable-dp-attention --attn-cp-size 2 --embedding-tp-size 8 --shared-experts whole",
     "--tp-size 4 --dp-size 4 --enable-dp-attention --lm-head-tp-size 2 --disable-pass choose_layouts",
+    "--tp-size 4 --dp-size 4 --enable-dp-attention --disable-pass trade_bytes_for_latency",
 ]
 
 
@@ -87,6 +88,17 @@ def main():
             "one count": lambda p: p["step_plan"]["rows_per_home"].__setitem__(0, 7),
             "the geometry": lambda p: p["step_plan"].__setitem__("max_rows_of_any_home", 1),
             "a rank's trace": lambda p: p["trace"][1].pop(),
+            "bytes of a step": lambda p: p["prefill"]["edges"][2]["steps"][-1].__setitem__("bytes", 3),
+            "microseconds of an edge": lambda p: p["decode"]["edges"][1].__setitem__("us", 0.5),
+            "microseconds of a plan": lambda p: p["decode"].__setitem__("us", 0.5),
+            "what binds a step": lambda p: p["decode"]["edges"][1]["steps"][0].__setitem__("bound_by", "nothing"),
+            "bytes of the prior art": lambda p: p["decode"]["layers"][0].__setitem__("prior_art_bytes", 0.5),
+            "a setting": lambda p: p["settings"][0].__setitem__("value", "16"),
+            "memory": lambda p: p["memory"].__setitem__("weight_bytes", 7),
+            "a flag": lambda p: p["configuration"]["flags"].__setitem__("ep_size", 2),
+            "a limit": lambda p: p["configuration"]["capacity"].__setitem__("max_requests", 13),
+            "flags that contradict each other": lambda p: p["configuration"]["flags"].__setitem__("dp_size", 3),
+            "a constant of the machine": lambda p: p["configuration"]["machine"].__setitem__("link_gbs", 1),
         }
         for name, edit in edits.items():
             edited = json.loads(file.read_text())
@@ -97,6 +109,16 @@ def main():
             assert found and found[0]["says"], name
         file.write_text("{\"configuration\": 3}")
         assert "configuration" in run("verify", "--plan", str(file), code=2).stderr
+        draft = json.loads(run("plan", *MODEL, "--tp-size", "2", "--speculative-algorithm", "NEXTN", "--json").stdout)
+        file.write_text(json.dumps(draft))
+        assert json.loads(run("verify", "--plan", str(file), "--json").stdout)["violations"] == []
+        draft["draft"]["decode"]["edges"][0]["us"] = 77
+        file.write_text(json.dumps(draft))
+        assert "draft decode" in run("verify", "--plan", str(file), code=1).stdout
+        drafting = ["--tp-size", "2", "--speculative-algorithm", "NEXTN"]
+        assert "drafts' decode plan" in run("plan", *MODEL, *drafting, "--explain").stdout
+        run("plan", *MODEL, *drafting, "--html", str(page))
+        assert "The same of drafts" in page.read_text() and "join" in page.read_text()
         run("plan", *MODEL, *MODES[0].split(), "--html", str(page))
         text = page.read_text()
         assert "TP_ATTN_FULL" in text and "http" not in text, "the page is complete in itself"
