@@ -38,7 +38,8 @@ planning::TraceSizes sizes_of(const runtime::PlannedEngine& planned) {
   return {.hidden = planned.shape.hidden,
           .vocab = planned.shape.vocab,
           .top_k = std::max(1, planned.shape.top_k),
-          .bytes_per_value = planned.machine.bytes_per_value};
+          .bytes_per_value = planned.machine.bytes_per_value,
+          .latent = planned.shape.latent_width};
 }
 
 void print_trace(const runtime::PlannedEngine& planned, const planning::StepPlan& step_plan) {

@@ -17,7 +17,7 @@ struct DecoderLayer {
 };
 
 struct DecoderParts {
-  int hidden = 0, vocab = 0;
+  int hidden = 0, vocab = 0, latent_width = 0;
   float norm_eps = 1e-6f;
   MoeConfig moe;
   WeightView embedding;   // [local vocab, hidden]
@@ -66,8 +66,16 @@ class Decoder final : public Model {
 
   TensorView run_layer(int at, const TensorView& x, const Batch& batch, const ForwardContext& context) const {
     const DecoderLayer& layer = parts_.layers[static_cast<size_t>(at)];
-    const auto rows =
-        enter({StageKind::kAttention, at}, x, layer.mixer_norm, context, layer.mixer->readers());
+    if (parts_.latent_width == 0) {
+      const auto rows =
+          enter({StageKind::kAttention, at}, x, layer.mixer_norm, context, layer.mixer->readers());
+      return feed_forward(at, mix(layer, rows, batch, context), context);
+    }
+    const auto alone =
+        enter({StageKind::kLatents, at}, x, layer.mixer_norm, context, layer.mixer->readers());
+    const TensorView latents = layer.mixer->latents(alone.x, context);
+    // Where nothing has to be brought together the rows stay in the workspace, which is not given back here.
+    const auto rows = context.boundary.enter({StageKind::kAttention, at}, latents, {});
     return feed_forward(at, mix(layer, rows, batch, context), context);
   }
 
@@ -163,11 +171,18 @@ std::vector<KnownTensors> known_tensors(const DecoderConfig& config, const std::
 
 }  // namespace
 
+TensorView Mixer::latents(const TensorView& x, const ForwardContext& /*context*/) const {
+  throw Fatal(fmt::format("{} rows for a mixer that makes nothing of a row alone", x.rows()));
+}
+
 Result<std::unique_ptr<Model>> load_decoder(const DecoderConfig& config, const WeightSource& source,
                                             const Shards& shards, const ReadMixer& read_mixer) {
   WeightReader reader(source, config.quantization, *shards.memory);
-  DecoderParts parts{
-      .hidden = config.hidden, .vocab = config.vocab, .norm_eps = config.norm_eps, .moe = config.moe};
+  DecoderParts parts{.hidden = config.hidden,
+                     .vocab = config.vocab,
+                     .latent_width = config.latent_width,
+                     .norm_eps = config.norm_eps,
+                     .moe = config.moe};
   const std::string prefix =
       reader.has("model.language_model.embed_tokens.weight") ? "model.language_model." : "model.";
   const std::string embedding = prefix + "embed_tokens.weight";

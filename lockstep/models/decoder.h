@@ -12,11 +12,13 @@
 
 namespace lockstep::models {
 
-// Mixes the rows of a sequence. x: [rows, hidden], the replica's rows; returns the rank's share of the sum
-// over shards.
+// Mixes the rows of a sequence. x: [rows, hidden], the replica's rows, or [rows, latent_width] of what
+// latents() made of them where the config has such a width; returns the rank's share of the sum over shards.
 class Mixer {
  public:
   virtual ~Mixer() = default;
+  // Of each row alone. x: [rows, hidden], any rows.
+  virtual TensorView latents(const TensorView& x, const ForwardContext& context) const;
   virtual TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const = 0;
   // Of x, where that is all rows of the step.
   virtual kernels::Readers readers() const { return kernels::Readers::kAny; }

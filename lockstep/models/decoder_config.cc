@@ -80,6 +80,8 @@ planning::ModelShape shape_of(const DecoderConfig& config, int num_heads, double
           .bytes_per_weight = bytes_per_weight(config.quantization),
           .quant_block = block_width(config.quantization),
           .draft_layers = std::move(draft_layers),
+          .latent_width = config.latent_width,
+          .latent_params = config.latent_params,
           .no_drafts_because = config.no_drafts_because,
           .rows_in_order_because = config.rows_in_order_because};
 }

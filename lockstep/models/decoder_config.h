@@ -20,6 +20,8 @@ struct DecoderConfig {
   MoeConfig moe;           // num_experts 0: all layers are dense
   int num_mtp_layers = 0;  // layers num_layers … in the file, of which the first can draft
   planning::ModelShape::Ffn mtp_ffn = planning::ModelShape::Ffn::kExperts;
+  int latent_width = 0;                                            // see ModelShape
+  double latent_params = 0;                                        // likewise
   std::string no_drafts_because = {}, rows_in_order_because = {};  // see ModelShape
   QuantConfig quantization;
 };

@@ -16,6 +16,9 @@ class MlaMixer final : public Mixer {
   MlaMixer(const MlaConfig& config, std::shared_ptr<const RopeTables> rope, size_t cache_idx,
            MlaWeights weights)
       : config_(config), rope_(std::move(rope)), cache_idx_(cache_idx), weights_(weights) {}
+  TensorView latents(const TensorView& x, const ForwardContext& context) const override {
+    return mla_latents(config_, weights_, x, context);
+  }
   TensorView run(const TensorView& x, const Batch& batch, const ForwardContext& context) const override {
     return run_mla(config_, weights_, *rope_, batch, batch.caches[cache_idx_], x, context);
   }
@@ -128,6 +131,9 @@ MlaDecoderConfig read_mla_decoder(ConfigReader& reader, std::string_view family)
   if (rope_dim % 2 != 0) reader.refuse("qk_rope_head_dim", fmt::format("{} is odd", rope_dim));
   config.rope = read_rope(reader, rope_dim);
   config.mla = read_mla(reader, config.decoder.hidden, config.rope);
+  config.decoder.latent_width = config.mla.latent_width();
+  if (config.mla.q_lora > 0)
+    config.decoder.latent_params = 1.0 * config.mla.hidden * config.mla.latent_width();
   read_expert_layers(reader, config.decoder);
   if (reader.flag_or("attention_bias", false)) reader.refuse("attention_bias", "true is not handled");
   if (!reader.flag_or("rope_interleave", true)) reader.refuse("rope_interleave", "false is not handled");

@@ -330,7 +330,11 @@ double decode_us(const Choice& choice, const ModelShape& model, const Machine& m
     if (has_layer(model, kind)) probe.layers.push_back(kind);
   const auto chain = transformer_stages(probe, *grid, choice.stages());
   // One row for every rank, however the ranks are grouped.
-  const Load load{choice.attention_tp(), model.hidden, std::max(1, model.top_k), 0, model.vocab};
+  const Load load{.rows_per_replica = choice.attention_tp(),
+                  .hidden = model.hidden,
+                  .top_k = std::max(1, model.top_k),
+                  .vocab = model.vocab,
+                  .latent = model.latent_width};
   const auto plan = make_plan(chain, {*grid, machine, load});
   return plan ? total_us(*plan, chain, *grid, machine, load) : 1e30;
 }

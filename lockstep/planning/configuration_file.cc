@@ -89,6 +89,7 @@ constexpr SizeField kSizes[] = {{"hidden", &ModelShape::hidden, 1, 1 << 20},
                                 {"expert_inter", &ModelShape::expert_inter, 0, 1 << 24},
                                 {"shared_inter", &ModelShape::shared_inter, 0, 1 << 24},
                                 {"quant_block", &ModelShape::quant_block, 0, 1 << 24},
+                                {"latent_width", &ModelShape::latent_width, 0, 1 << 20},
                                 {"cache_split", &ModelShape::cache_split, 1, 1 << 20}};
 constexpr size_t kNeededSizes = 3;
 
@@ -97,6 +98,7 @@ struct AmountField {
   double ModelShape::* field;
 };
 constexpr AmountField kAmounts[] = {{"attention_params", &ModelShape::attention_params},
+                                    {"latent_params", &ModelShape::latent_params},
                                     {"bytes_per_weight", &ModelShape::bytes_per_weight},
                                     {"cache_values_per_token", &ModelShape::cache_values_per_token},
                                     {"cache_bytes_per_value", &ModelShape::cache_bytes_per_value}};
@@ -268,7 +270,7 @@ Result<DescribedInFile> read_configuration(const Json& file, const PlanFileLimit
   auto chain = transformer_stages(model, *grid, options);
   std::optional<std::vector<Stage>> draft;
   if (options.drafting == Drafting::kMtp) draft = draft_stages(model, *grid, options);
-  const TraceSizes sizes{model.hidden, model.vocab, std::max(1, model.top_k), bytes};
+  const TraceSizes sizes{model.hidden, model.vocab, std::max(1, model.top_k), bytes, model.latent_width};
   DescribedInFile described{.grid = *std::move(grid),
                             .stages = options,
                             .capacity = capacity,

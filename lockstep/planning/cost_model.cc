@@ -37,7 +37,7 @@ void for_each_step(const Plan& plan, const Load& load, F f) {
   for (const Edge& edge : plan.edges)
     for (const Step& step : edge.steps) {
       if (step.kind == StepKind::kSelect) now = after_select(load);
-      f(step, now);
+      f(step, load_on(edge.from.kind, now));
     }
 }
 
@@ -52,6 +52,12 @@ Load after_select(const Load& load) {
   if (load.logit_rows_per_replica > 0)
     selected.rows_per_replica = std::min(load.rows_per_replica, load.logit_rows_per_replica);
   return selected;
+}
+
+Load load_on(StageKind from, const Load& load) {
+  Load narrow = load;
+  if (from == StageKind::kLatents && load.latent > 0) narrow.hidden = load.latent;
+  return narrow;
 }
 
 double rows_held(const Layout& layout, const RankGrid& grid, int rows_per_replica) {
@@ -175,10 +181,11 @@ std::string explain(const Plan& plan, const RankGrid& grid, const Machine& machi
     text += fmt::format("{} -> {}\n", to_text(edge.from), to_text(edge.to));
     for (const Step& step : edge.steps) {
       if (step.kind == StepKind::kSelect) now = after_select(load);
-      const Estimate cost = estimate(step, grid, machine, now);
+      const Load here = load_on(edge.from.kind, now);
+      const Estimate cost = estimate(step, grid, machine, here);
       text +=
           fmt::format("  {:<26} over {:<8} {:>9.2f} us  {:>10.0f} B out  bound by {}\n", name_of(step.kind),
-                      grid.name_of(step.over), cost.us, wire_bytes(step, grid, machine, now), cost.bound_by);
+                      grid.name_of(step.over), cost.us, wire_bytes(step, grid, machine, here), cost.bound_by);
     }
   }
   text += fmt::format("steps: {:.1f} us, {:.0f} bytes out of a rank, for {} rows a replica on {}\n",

@@ -19,10 +19,13 @@ struct Load {
   int logit_rows_per_replica = 0;  // rows that are left after a select; 0: all
   int vocab = 0;                   // features of a row after the head; 0: as many as hidden
   int context = 0;                 // earlier tokens that a row of attention reads from the cache
+  int latent = 0;                  // features of a row between latents and attention
   bool operator==(const Load&) const = default;
 };
 // The load of what follows a select: the wanted rows only.
 Load after_select(const Load& load);
+// And of an edge: what leaves latents is narrower than a row.
+Load load_on(StageKind from, const Load& load);
 
 struct Estimate {
   double us = 0;

@@ -24,7 +24,9 @@ std::vector<Layers> layer_orders() {
 // are seen beside each kind.
 bool drafts(const Layers& layers) { return std::equal(layers.begin() + 1, layers.end(), layers.begin()); }
 
+// Layers that alternate make something of rows before they come together.
 ModelShape model_of(const Layers& layers) {
+  const bool has_latents = layers.size() == 3;
   return {.hidden = 64,
           .vocab = 256,
           .num_heads = 8,
@@ -35,7 +37,9 @@ ModelShape model_of(const Layers& layers) {
           .expert_inter = 32,
           .shared_inter = 32,
           .attention_params = 20000,
-          .draft_layers = {layers.back()}};
+          .draft_layers = {layers.back()},
+          .latent_width = has_latents ? 24 : 0,
+          .latent_params = has_latents ? 5000.0 : 0};
 }
 
 ParallelFlags base_flags(int ranks, int dp, int ep, int moe_dp, int dense) {

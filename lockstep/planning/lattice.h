@@ -18,7 +18,7 @@ std::string to_text(const LatticeCase& one);
 // Every attention width, context-parallel width, experts' width, number of copies, dense width and embedding
 // width of 1 to `most` ranks, with and without exchange, the head over all ranks, over a replica and over a
 // width of its own (all of them in turn), the shared expert split and whole, and four orders of layers
-// (dense, sparse, mixed, alternating), of which the first two with and without drafts.
+// (dense, sparse, mixed, alternating), of which the first two with and without drafts, the last with latents.
 std::vector<LatticeCase> small_worlds(int most);
 // Drawn from the seed: up to `most` ranks.
 std::vector<LatticeCase> sampled_worlds(uint64_t seed, int num, int most);

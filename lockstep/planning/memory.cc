@@ -36,7 +36,9 @@ RankMemory memory_of(const ModelShape& model, const RankGrid& grid, const StageO
     memory.weights.push_back(std::move(one));
   };
   add(place(grid, "embedding", grid.embedding_tp(), vocabulary));
-  add(place(grid, "attention", grid.attention_heads(), num_layers * model.attention_params * weight));
+  add(place(grid, "attention", grid.attention_heads(),
+            num_layers * (model.attention_params - model.latent_params) * weight));
+  add(place(grid, "attention's latents", AxisSet(), num_layers * model.latent_params * weight));
   add(place(grid, "dense layers", grid.dense_tp(),
             num_dense * 3.0 * model.hidden * model.dense_inter * weight));
   // The fullest rank: experts are owned whole, or in slices of their width.

@@ -29,7 +29,7 @@ constexpr KindName kKinds[] = {{StepKind::kAllReduce, "all_reduce"},
                                {StepKind::kFusedCombineAdd, "fused_combine_add"}};
 constexpr StageKind kStages[] = {StageKind::kEmbedding, StageKind::kAttention, StageKind::kDense,
                                  StageKind::kExperts,   StageKind::kTap,       StageKind::kJoin,
-                                 StageKind::kHead,      StageKind::kSampler};
+                                 StageKind::kLatents,   StageKind::kHead,      StageKind::kSampler};
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separator) {
   std::vector<std::string_view> parts;

@@ -109,11 +109,12 @@ std::string plan_table(const Plan& plan, const PageParts& parts, const Load& loa
                         layout_cell(edge.needed, grid));
     for (const Step& step : edge.steps) {
       if (step.kind == StepKind::kSelect) now = after_select(load);
-      const Estimate cost = estimate(step, grid, parts.machine, now);
+      const Load here = load_on(edge.from.kind, now);
+      const Estimate cost = estimate(step, grid, parts.machine, here);
       rows += row_of({std::to_string(step.id), std::string(name_of(step.kind)),
                       std::string(name_of(step.value)), escaped(grid.name_of(step.over)),
                       layout_cell(step.before, grid) + " &rarr; " + layout_cell(step.after, grid),
-                      bytes_text(wire_bytes(step, grid, parts.machine, now)), fmt::format("{:.2f}", cost.us),
+                      bytes_text(wire_bytes(step, grid, parts.machine, here)), fmt::format("{:.2f}", cost.us),
                       std::string(cost.bound_by)});
     }
   }
@@ -181,10 +182,11 @@ Json explained_json(const Plan& plan, const RankGrid& grid, const Machine& machi
     for (size_t s = 0; s < plan.edges[e].steps.size(); ++s) {
       const Step& step = plan.edges[e].steps[s];
       if (step.kind == StepKind::kSelect) now = after_select(load);
-      const Estimate cost = estimate(step, grid, machine, now);
+      const Load here = load_on(plan.edges[e].from.kind, now);
+      const Estimate cost = estimate(step, grid, machine, here);
       us += cost.us;
       Json& json = edges[e]["steps"][s];
-      json["bytes"] = wire_bytes(step, grid, machine, now);
+      json["bytes"] = wire_bytes(step, grid, machine, here);
       json["us"] = cost.us;
       json["bound_by"] = cost.bound_by;
     }

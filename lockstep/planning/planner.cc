@@ -1,6 +1,7 @@
 #include "lockstep/planning/planner.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "lockstep/planning/layout_paths.h"
@@ -12,13 +13,14 @@
 namespace lockstep::planning {
 namespace {
 
-enum class EdgeKind : uint8_t { kFirst, kInner, kIntoHead, kFromTap, kIntoSampler };
+// kOfNormed: what leaves a tap or latents was normed before it.
+enum class EdgeKind : uint8_t { kFirst, kInner, kIntoHead, kOfNormed, kIntoSampler };
 
-bool only_moves(EdgeKind kind) { return kind == EdgeKind::kFromTap || kind == EdgeKind::kIntoSampler; }
+bool only_moves(EdgeKind kind) { return kind == EdgeKind::kOfNormed || kind == EdgeKind::kIntoSampler; }
 
 EdgeKind kind_of(const Stage& from, const Stage& to) {
   if (from.kind == StageKind::kEmbedding || from.kind == StageKind::kJoin) return EdgeKind::kFirst;
-  if (from.kind == StageKind::kTap) return EdgeKind::kFromTap;
+  if (from.kind == StageKind::kTap || from.kind == StageKind::kLatents) return EdgeKind::kOfNormed;
   if (to.kind == StageKind::kHead) return EdgeKind::kIntoHead;
   if (to.kind == StageKind::kSampler) return EdgeKind::kIntoSampler;
   return EdgeKind::kInner;
@@ -67,7 +69,8 @@ class ChainSearch {
       : chain_(chain),
         context_(context),
         all_rows_(context, context.load),
-        wanted_rows_(context, after_select(context.load)) {
+        wanted_rows_(context, after_select(context.load)),
+        latents_(context, load_on(StageKind::kLatents, context.load)) {
     const uint32_t axes = context.grid.all().bits();
     if (layouts == Layouts::kOfAttention) {
       whole_rows_.push_back(Layout().with(context.grid.attention_dp(), Placement::kShard));
@@ -96,7 +99,10 @@ class ChainSearch {
   const Signature& signature(size_t at, const Arrival& arrival) const {
     return chain_[at].signatures[arrival.signature];
   }
-  LayoutPaths& paths_into(size_t at) { return sees_wanted_rows(chain_[at].kind) ? wanted_rows_ : all_rows_; }
+  LayoutPaths& paths_into(size_t at) {
+    if (chain_[at - 1].kind == StageKind::kLatents) return latents_;
+    return sees_wanted_rows(chain_[at].kind) ? wanted_rows_ : all_rows_;
+  }
   Load load_into(size_t at) const {
     return sees_wanted_rows(chain_[at].kind) ? after_select(context_.load) : context_.load;
   }
@@ -155,19 +161,21 @@ class ChainSearch {
     return next;
   }
 
-  // Into the sampler, and from a tap, whose rows are normed already: hidden is only moved.
+  // Into the sampler, and from what was normed already: hidden is only moved, and the residual stays.
   Frontier move_on(size_t at) {
     Frontier next;
     for (int s = 0; s < static_cast<int>(chain_[at].signatures.size()); ++s) {
-      std::optional<Arrival> best;
+      std::map<Layout, Arrival> best;  // by the residual's layout
       for (size_t from = 0; from < frontiers_[at - 1].size(); ++from) {
         const Arrival& arrival = frontiers_[at - 1][from];
         const auto way =
             paths_into(at).price(signature(at - 1, arrival).gives, chain_[at].signatures[s].needs);
-        if (way)
-          offer(best, {arrival.price + *way + stage_price(at, s), s, Layout(), arrival.residual, from});
+        if (!way) continue;
+        const Arrival there{arrival.price + *way + stage_price(at, s), s, Layout(), arrival.residual, from};
+        const auto [held, is_new] = best.try_emplace(arrival.residual, there);
+        if (!is_new && there.price < held->second.price) held->second = there;
       }
-      if (best) next.push_back(*best);
+      for (const auto& [residual, arrival] : best) next.push_back(arrival);
     }
     return next;
   }
@@ -215,7 +223,7 @@ class ChainSearch {
 
   std::span<const Stage> chain_;
   const PlanningContext& context_;
-  LayoutPaths all_rows_, wanted_rows_;
+  LayoutPaths all_rows_, wanted_rows_, latents_;
   std::vector<Layout> whole_rows_;  // every layout without addends: sharded along some axes
   std::vector<Frontier> frontiers_;
 };

@@ -82,7 +82,10 @@ Status prove_all(const Plans& plans, const Capacity& capacity, Forward forward) 
 }  // namespace
 
 Load load_of(Regime regime, const Capacity& capacity, const ModelShape& model) {
-  Load load{.hidden = model.hidden, .top_k = std::max(1, model.top_k), .vocab = model.vocab};
+  Load load{.hidden = model.hidden,
+            .top_k = std::max(1, model.top_k),
+            .vocab = model.vocab,
+            .latent = model.latent_width};
   switch (regime) {
     case Regime::kDecodeSmall:
       load.rows_per_replica = std::max(1, capacity.max_small_decode_rows);

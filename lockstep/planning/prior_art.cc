@@ -23,12 +23,14 @@ bool communicates(const Step& step) {
 // The edges into the layer's FFN and into what follows it.
 SpentByLayers spent_by(const Plans& plans, Regime regime, int layer, const Machine& machine) {
   SpentByLayers spent{.first = layer, .last = layer};
-  const Load& load = plans.load_of(regime);
+  const auto is_ffn = [](StageKind kind) { return kind == StageKind::kDense || kind == StageKind::kExperts; };
   for (const Edge& edge : plans.of(regime).edges) {
     const bool into_ffn = edge.to.layer == layer && edge.from.kind == StageKind::kAttention;
-    const bool out_of_ffn = edge.from.layer == layer && edge.to.kind == StageKind::kAttention &&
-                            edge.from.kind != StageKind::kEmbedding;
-    if (!into_ffn && !out_of_ffn) continue;
+    const bool out_of_ffn = edge.from.layer == layer && is_ffn(edge.from.kind) && edge.to.layer == layer + 1;
+    // Rows that come together as latents, behind what the layer before gave.
+    const bool of_latents = edge.from.layer == layer + 1 && edge.from.kind == StageKind::kLatents;
+    if (!into_ffn && !out_of_ffn && !of_latents) continue;
+    const Load load = load_on(edge.from.kind, plans.load_of(regime));
     for (const Step& step : edge.steps) {
       if (!communicates(step)) continue;
       spent.bytes += wire_bytes(step, plans.grid, machine, load);

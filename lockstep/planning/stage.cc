@@ -37,7 +37,21 @@ double cache_bytes(const ModelShape& model, int width) {
          static_cast<double>(model.layers.size()) / std::min(width, model.cache_split);
 }
 
+// Rows may lie in any way in which ranks of a replica have them: what follows is narrower to bring together.
+Stage latents(const ModelShape& model, const RankGrid& grid, int layer) {
+  Stage stage{.kind = StageKind::kLatents, .layer = layer, .signatures = {}};
+  for_each_sharding(grid.attention_tp(), [&](Layout tp) {
+    const Layout rows = tp.with(grid.attention_dp(), kShard);
+    stage.signatures.push_back({.needs = rows,
+                                .gives = rows,
+                                .weight_bytes = model.latent_params * model.bytes_per_weight,
+                                .flops_per_row = 2 * model.latent_params});
+  });
+  return stage;
+}
+
 Stage attention(const ModelShape& model, const RankGrid& grid, int layer) {
+  const double params = model.attention_params - model.latent_params;
   const Layout rows = Layout().with(grid.attention_dp(), kShard);
   const AxisSet heads = grid.attention_heads(), context = grid.attention_cp();
   const int width = grid.size(heads);
@@ -47,8 +61,8 @@ Stage attention(const ModelShape& model, const RankGrid& grid, int layer) {
   const auto add = [&](Layout gives, double share) {
     stage.signatures.push_back({.needs = rows,
                                 .gives = gives.with(heads, kPartial),
-                                .weight_bytes = model.attention_params * model.bytes_per_weight / width,
-                                .flops_per_row = 2 * model.attention_params / width * share,
+                                .weight_bytes = params * model.bytes_per_weight / width,
+                                .flops_per_row = 2 * params / width * share,
                                 .cache_bytes_per_token = cache_bytes(model, width) * share});
   };
   if (!context.empty()) add(rows.with(context, kShard), 1.0 / grid.size(context));
@@ -151,6 +165,8 @@ std::string_view name_of(StageKind kind) {
       return "tap";
     case StageKind::kJoin:
       return "join";
+    case StageKind::kLatents:
+      return "latents";
     case StageKind::kHead:
       return "head";
     case StageKind::kSampler:
@@ -242,6 +258,7 @@ void add_layers(std::vector<Stage>& chain, const ModelShape& model,
   const WeightSplits splits = weight_splits(grid, options);
   int layer = first;
   for (const ModelShape::Ffn ffn : layers) {
+    if (model.latent_width > 0) chain.push_back(latents(model, grid, layer));
     chain.push_back(attention(model, grid, layer));
     chain.push_back(ffn == ModelShape::Ffn::kDense ? dense(model, grid, splits.dense, layer)
                                                    : experts(model, grid, layer, options));

@@ -17,6 +17,7 @@ enum class StageKind : uint8_t {
   kExperts,    // router, routed experts, shared expert
   kTap,        // keeps the normed rows of a replica for drafts, and hands them on
   kJoin,       // of a draft: the token's embedding and the kept row before it become one row
+  kLatents,    // what attention makes of each row alone, before it looks at others: narrower than the row
   kHead,       // vocabulary split over the head's axes
   kSampler,    // whole logits of a row at the row's home
 };
@@ -83,14 +84,17 @@ struct ModelShape {
   int dense_inter = 0;
   int num_experts = 0, top_k = 0, expert_inter = 0;
   int shared_inter = 0;         // 0: no shared expert
-  double attention_params = 0;  // of one layer, split over attention-TP
+  double attention_params = 0;  // of one layer; split over attention-TP, but for those of the latents
   double bytes_per_weight = 2;
   int quant_block =
       0;  // inputs or outputs that share a quantized weight's factor; 0: every split is between blocks
   double cache_values_per_token = 0;  // of all layers, on one rank that holds all heads
   int cache_split = 1;                // ranks over which attention-TP can split them; 1: each keeps all
   double cache_bytes_per_value = 2;
-  std::vector<Ffn> draft_layers = {};      // of the module that drafts (MTP); empty: there is none
+  std::vector<Ffn> draft_layers = {};  // of the module that drafts (MTP); empty: there is none
+  // Of what attention makes of a row alone, whole on every rank; 0: it needs rows together from the start.
+  int latent_width = 0;
+  double latent_params = 0;
   std::string no_drafts_because = {};      // why the model cannot draft; empty: it can, or has no such module
   std::string rows_in_order_because = {};  // why a prompt's rows must stand in order; empty: they need not
 };

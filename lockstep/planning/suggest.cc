@@ -97,7 +97,8 @@ std::optional<Suggestion> priced(ParallelFlags flags, const ModelShape& model,
             .hidden = model.hidden,
             .top_k = std::max(1, model.top_k),
             .vocab = model.vocab,
-            .context = request.context};
+            .context = request.context,
+            .latent = model.latent_width};
   const auto us = StepTime(model, *tried, *grid, request.machine).us(load);
   if (!us || *us <= 0) return std::nullopt;
   Suggestion one{.flags = flags, .rows_per_replica = rows, .num_replicas = replicas, .step_us = *us};

@@ -83,7 +83,7 @@ class OneReplica {
       }
       const bool seeds = chain[at].kind == StageKind::kEmbedding || chain[at].kind == StageKind::kJoin;
       for (size_t i = 0; i < rows_.size(); ++i) {
-        if (chain[at].kind != StageKind::kTap) {
+        if (chain[at].kind != StageKind::kTap && chain[at].kind != StageKind::kLatents) {
           residual_[i] = (seeds ? 0 : residual_[i]) + values_[i];
           values_[i] = norm(at, residual_[i]);
         }
@@ -112,6 +112,8 @@ class OneReplica {
       if (stage.kind == StageKind::kAttention) {
         state = attention_state(state, x);
         x = attention(stage.layer, state);
+      } else if (stage.kind == StageKind::kLatents) {
+        x = latents(stage.layer, x);
       } else if (stage.kind == StageKind::kDense) {
         x = dense(stage.layer, x);
       } else {

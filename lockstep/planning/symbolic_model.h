@@ -47,6 +47,7 @@ inline uint64_t norm(size_t edge, uint64_t residual) { return mix(1000 + edge, r
 // What an earlier forward kept of a row, and how a draft joins it to the row's embedding.
 inline uint64_t kept(RowId row, uint64_t seed) { return mix(seed + 9000, row); }
 inline uint64_t join(uint64_t x, uint64_t kept_row) { return mix(mix(9100, kept_row), x); }
+inline uint64_t latents(int layer, uint64_t x) { return mix(9200 + layer, x); }
 inline uint64_t dense(int layer, uint64_t x) { return mix(2000 + layer, x); }
 inline uint64_t shared_expert(int layer, uint64_t x) { return mix(3000 + layer, x); }
 inline uint64_t expert(int layer, int which, uint64_t x) { return mix(mix(4000 + layer, which), x); }

@@ -102,6 +102,8 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
       } else if (stage.kind == StageKind::kAttention) {
         state = attention_state(state, x);
         x = addend(attention(stage.layer, state), index, size);
+      } else if (stage.kind == StageKind::kLatents) {
+        x = latents(stage.layer, x);
       } else if (stage.kind == StageKind::kDense) {
         x = addend(dense(stage.layer, x), index, size);
       } else if (stage.kind == StageKind::kJoin) {
@@ -116,6 +118,7 @@ void Ranks::run_stage(const Stage& stage, const Signature& signature) {
                              signature.needs.axes_with(Placement::kShard, grid_);
   if (!shared_out.empty()) keep_home(hidden_, shared_out);
   hidden_layout_ = signature.gives;
+  if (stage.kind == StageKind::kLatents) phase_ = Phase::kNormed;  // of rows that were normed
 }
 
 void Ranks::compute_shared(int layer, const Signature& signature) {

@@ -16,6 +16,8 @@ class Tracer {
     std::vector<std::vector<TracedStep>> trace(static_cast<size_t>(grid_.num_ranks()));
     for (const Edge& edge : plan.edges) {
       const std::string name = to_text(edge.from) + " -> " + to_text(edge.to);
+      const bool is_narrow = edge.from.kind == StageKind::kLatents && sizes_.latent > 0;
+      row_bytes_ = int64_t{is_narrow ? sizes_.latent : sizes_.hidden} * sizes_.bytes_per_value;
       for (const Step& step : edge.steps) {
         for (int rank = 0; rank < grid_.num_ranks(); ++rank)
           trace[static_cast<size_t>(rank)].push_back(traced(step, name, rank));
@@ -73,7 +75,7 @@ class Tracer {
   int64_t bytes(const Step& step, const TracedStep& one, int rank) const {
     const auto n = static_cast<int64_t>(one.group.size());
     if (n <= 1) return 0;
-    const int64_t row = int64_t{sizes_.hidden} * sizes_.bytes_per_value;
+    const int64_t row = row_bytes_;
     const int64_t own = rows(layout_of_counts(step), rank, selected_);
     const auto share = [&](int64_t times) { return (times * (n - 1) * one.rows_in * row + n - 1) / n; };
     switch (step.kind) {
@@ -100,6 +102,7 @@ class Tracer {
   const RankGrid& grid_;
   const StepPlan& step_plan_;
   const TraceSizes sizes_;
+  int64_t row_bytes_ = 0;  // on this edge
   bool selected_ = false;
 };
 

@@ -10,6 +10,7 @@ namespace lockstep::planning {
 struct TraceSizes {
   int hidden = 1, vocab = 1, top_k = 1;
   int bytes_per_value = 2;
+  int latent = 0;  // features of a row between latents and attention
 };
 
 struct TracedStep {

@@ -61,14 +61,17 @@ class BruteForce {
                          load_);
       if (to.kind == StageKind::kHead)
         start += us_of({.kind = StepKind::kSelect, .before = state.hidden, .after = state.hidden}, load);
-      keep(layer, state, start);
+      Between begin = state;
+      if (from.kind == StageKind::kLatents) begin.phase = 2;  // made of rows that were normed
+      keep(layer, begin, start);
     }
+    const Load hidden_load = load_on(from.kind, load);
     Costs reached;
     for (int num_steps = 0; num_steps <= kMostSteps; ++num_steps) {
       Costs next;
       for (const auto& [state, us] : layer) {
         keep(reached, state, us);
-        expand(state, us, to.kind, load, next);
+        expand(state, us, to.kind, {hidden_load, load}, next);
       }
       layer = std::move(next);
     }
@@ -93,7 +96,10 @@ class BruteForce {
     return entered;
   }
 
-  void expand(const Between& state, double us, StageKind to, const Load& load, Costs& next) const {
+  struct EdgeLoads {
+    Load hidden, residual;
+  };
+  void expand(const Between& state, double us, StageKind to, const EdgeLoads& loads, Costs& next) const {
     for (uint32_t bits = 1; bits <= grid_.all().bits(); ++bits)
       for (const auto& [kind, takes, makes] : kMoves)
         for (const Value value : {Value::kHidden, Value::kResidual}) {
@@ -111,9 +117,9 @@ class BruteForce {
                            .over = AxisSet(bits),
                            .before = before,
                            .after = before.with(AxisSet(bits), makes)},
-                          load));
+                          value == Value::kHidden ? loads.hidden : loads.residual));
         }
-    if (to != StageKind::kSampler) join(state, us, load, next);
+    if (to != StageKind::kSampler) join(state, us, loads.residual, next);
   }
 
   void join(const Between& state, double us, const Load& load, Costs& next) const {
@@ -171,6 +177,33 @@ TEST_P(Optimality, NoSequenceOfStepsIsCheaperThanThePlan) {
     }
   });
   EXPECT_GE(num_compared, 4);
+}
+
+// With what attention makes of a row alone as a stage of its own.
+TEST(OptimalityOfLatents, NoSequenceOfStepsIsCheaperThanThePlan) {
+  ModelShape model = small_model({ModelShape::Ffn::kDense, ModelShape::Ffn::kExperts});
+  model.latent_width = 24;
+  model.latent_params = 5000;
+  int num_apart = 0;
+  for (const Machine& machine : {h200_machine(), cpu_ranks_machine(4, 2)})
+    for_each_flags(4, [&](const ParallelFlags& flags) {
+      const auto solved = solve(flags, model, machine);
+      if (!solved) return;
+      const RankGrid grid = *RankGrid::make(solved->grid);
+      const auto chain = transformer_stages(model, grid, solved->stages);
+      for (const Load& load :
+           {Load{grid.shape().attention_tp, 64, 3, 0, 256, 0, 24}, Load{384, 7168, 3, 24, 50000, 0, 2112}}) {
+        const auto plan = make_plan(chain, {grid, machine, load}, {.skip_passes = all_passes()});
+        ASSERT_TRUE(plan.ok());
+        EXPECT_NEAR(total_us(*plan, chain, grid, machine, load),
+                    BruteForce(chain, grid, machine, load).cheapest(), 1e-3)
+            << to_text(flags) << '\n'
+            << to_text(*plan, grid);
+        for (const Edge& edge : plan->edges)
+          num_apart += edge.from.kind == StageKind::kLatents && !edge.steps.empty();
+      }
+    });
+  EXPECT_GT(num_apart, 0) << "rows never come together as latents";
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Optimality,

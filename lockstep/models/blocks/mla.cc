@@ -9,6 +9,15 @@ constexpr float kLatentNormEps = 1e-6f;  // fixed in DeepSeek's code, whatever r
 
 using kernels::PagedSequence;
 
+// latent: [rows, latent + rope]: the latent normed, the key not yet rotated.
+void write_latent(const MlaConfig& config, const MlaWeights& weights, const TensorView& x,
+                  const TensorView& latent, const ForwardContext& context) {
+  context.kernels.linear({.x = x, .w = weights.kv_a, .out = latent});
+  const TensorView normed = latent.col_range(0, config.latent);
+  kernels::RmsNormArgs norm{.x = normed, .weight = weights.kv_a_norm, .eps = kLatentNormEps, .out = normed};
+  context.kernels.rms_norm(norm);
+}
+
 // One run over the rows of one layer: what the projections gave, and where heads' outputs go.
 class MlaRun {
  public:
@@ -29,8 +38,10 @@ class MlaRun {
         std::span(positions).subspan(static_cast<size_t>(given.begin), static_cast<size_t>(rows));
     prompts_ = sequences_within(batch_.prompts, given);
     decodes_ = sequences_within(batch_.decodes, given);
-    q_ = project_queries(x.row_range(given.begin, rows));
-    const TensorView latent = project_latent(x);
+    const bool is_made = config_.q_lora > 0;
+    q_ = project_queries((is_made ? x.col_range(0, config_.q_lora) : x).row_range(given.begin, rows));
+    const TensorView latent =
+        is_made ? x.col_range(config_.q_lora, config_.cache_width()) : project_latent(x);
     context_.kernels.rope({.x = q_,
                            .num_heads = static_cast<int>(heads_),
                            .head_stride = config_.nope + config_.rope,
@@ -72,28 +83,15 @@ class MlaRun {
     return count;
   }
 
-  TensorView project_queries(const TensorView& x) {
-    TensorView source = x;
-    if (config_.q_lora > 0) {
-      source = context_.workspace.take({x.rows(), config_.q_lora});
-      context_.kernels.linear({.x = x, .w = weights_.q_a, .out = source});
-      kernels::RmsNormArgs norm{
-          .x = source, .weight = weights_.q_a_norm, .eps = kLatentNormEps, .out = source};
-      context_.kernels.rms_norm(norm);
-    }
-    const TensorView q = context_.workspace.take({x.rows(), heads_ * (config_.nope + config_.rope)});
+  TensorView project_queries(const TensorView& source) {
+    const TensorView q = context_.workspace.take({source.rows(), heads_ * (config_.nope + config_.rope)});
     context_.kernels.linear({.x = source, .w = weights_.q_b, .out = q});
     return q;
   }
 
-  // [rows, latent + rope]: the latent normed, the key not yet rotated.
   TensorView project_latent(const TensorView& x) {
     const TensorView latent = context_.workspace.take({x.rows(), config_.cache_width()});
-    context_.kernels.linear({.x = x, .w = weights_.kv_a, .out = latent});
-    const TensorView normed = latent.col_range(0, config_.latent);
-    kernels::RmsNormArgs norm{
-        .x = normed, .weight = weights_.kv_a_norm, .eps = kLatentNormEps, .out = normed};
-    context_.kernels.rms_norm(norm);
+    write_latent(config_, weights_, x, latent, context_);
     return latent;
   }
 
@@ -179,6 +177,17 @@ class MlaRun {
 };
 
 }  // namespace
+
+TensorView mla_latents(const MlaConfig& config, const MlaWeights& weights, const TensorView& x,
+                       const ForwardContext& context) {
+  const TensorView made = context.workspace.take({x.rows(), config.latent_width()});
+  const TensorView query = made.col_range(0, config.q_lora);
+  context.kernels.linear({.x = x, .w = weights.q_a, .out = query});
+  kernels::RmsNormArgs norm{.x = query, .weight = weights.q_a_norm, .eps = kLatentNormEps, .out = query};
+  context.kernels.rms_norm(norm);
+  write_latent(config, weights, x, made.col_range(config.q_lora, config.cache_width()), context);
+  return made;
+}
 
 TensorView run_mla(const MlaConfig& config, const MlaWeights& weights, const RopeTables& rope,
                    const Batch& batch, const TensorView& cache, const TensorView& x,

@@ -14,6 +14,8 @@ struct MlaConfig {
   int nope = 0, rope = 0, value = 0;  // of a head: query/key without rope, with rope, value
   float scale = 0;                    // of the scores
   int cache_width() const { return latent + rope; }
+  // Of what is made of a row alone; 0 where queries are made of whole rows.
+  int latent_width() const { return q_lora > 0 ? q_lora + cache_width() : 0; }
 };
 
 struct MlaWeights {
@@ -26,7 +28,13 @@ struct MlaWeights {
   WeightView o;          // [hidden, local heads * value]
 };
 
-// x: [rows, hidden], the replica's rows. Returns [rows, hidden], a share of the sum over the heads' shards.
+// Of each row alone: the compressed query, normed, then the latent, normed, and the key, not yet rotated.
+// x: [rows, hidden]. Returns [rows, latent_width].
+TensorView mla_latents(const MlaConfig& config, const MlaWeights& weights, const TensorView& x,
+                       const ForwardContext& context);
+
+// x: [rows, latent_width] of the replica's rows, which are rotated in place; [rows, hidden] where there is no
+// such width. Returns [rows, hidden], a share of the sum over the heads' shards.
 TensorView run_mla(const MlaConfig& config, const MlaWeights& weights, const RopeTables& rope,
                    const Batch& batch, const TensorView& cache, const TensorView& x,
                    const ForwardContext& context);
