@@ -232,16 +232,17 @@ bool is_same(const Json& is, const Json& should) {
   return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
-// The first thing in `is` that is not what `should` says there; `at` is where. What only `is` has is no
+// The first thing in `is` that is not what `should` says there, `at` that place. What only `is` has is no
 // difference.
-std::optional<std::string> first_difference(const Json& is, const Json& should, const std::string& at) {
+std::optional<Violation> first_difference(const Json& is, const Json& should, const std::string& at) {
   const auto differs = [&](const std::string& where, const std::string& value, const Json& expected) {
-    return fmt::format("\"{}\" is {}, the plans and the configuration say {}", where, value,
-                       lockstep::to_text(expected));
+    return difference(
+        where, 0,
+        fmt::format("it is {}, the plans and the configuration say {}", value, lockstep::to_text(expected)));
   };
   if (should.is_object() && is.is_object()) {
     for (const auto& [key, value] : should.items()) {
-      const std::string where = at.empty() ? key : fmt::format("{}.{}", at, key);
+      const std::string where = fmt::format("{} {}", at, key);
       const auto field = is.find(key);
       if (field == is.end()) return differs(where, "missing", value);
       if (auto found = first_difference(*field, value, where)) return found;
@@ -262,26 +263,22 @@ class WholeFile {
  public:
   explicit WholeFile(const Json& file) : file_(file) {}
 
-  void expect(const std::string& key, const Json& should) {
-    const auto is = file_.is_object() ? file_.find(key) : file_.end();
+  void expect(const std::string& key, const Json& should) { compare(file_, key, should, ""); }
+  // Of an object, the fields that the file has.
+  void expect_fields(const std::string& key, const Json& should, const std::string& prefix = "") {
+    const auto is = file_.find(key);
     if (is == file_.end()) return;
-    if (auto says = first_difference(*is, should, key))
-      found_.push_back(difference(key, 0, *std::move(says)));
-  }
-  // Of every edge and step: bytes, microseconds and what binds them.
-  void expect_plans(const Json& plans, const std::string& prefix) {
-    for (const auto& [name, should] : plans.items()) {
-      const auto is = file_.find(name);
-      if (is == file_.end() || !is->is_object()) continue;
-      for (const auto& [key, value] : should.items())
-        if (is->contains(key))
-          if (auto says = first_difference(is->at(key), value, key))
-            found_.push_back(difference(prefix + name, 0, *std::move(says)));
-    }
+    for (const auto& [field, value] : should.items()) compare(*is, field, value, prefix + key + " ");
   }
   std::vector<Violation> take() { return std::move(found_); }
 
  private:
+  void compare(const Json& of, const std::string& key, const Json& should, const std::string& prefix) {
+    const auto is = of.is_object() ? of.find(key) : of.end();
+    if (!of.is_object() || is == of.end()) return;
+    if (auto found = first_difference(*is, should, prefix + key)) found_.push_back(*std::move(found));
+  }
+
   const Json& file_;
   std::vector<Violation> found_;
 };
@@ -327,16 +324,17 @@ Plans plans_of(const DescribedInFile& described, const std::vector<Stage>& chain
 std::vector<Violation> compare_whole(const Json& file, const DescribedInFile& described, const Plans& plans) {
   std::vector<Violation> found;
   WholeFile whole(file);
-  whole.expect("grid", grid_json(plans.grid));
+  whole.expect_fields("grid", grid_json(plans.grid));
   if (described.flags && described.machine) {
     found = compare_settings(file, described);
-    const auto costs_of = [&](const Plans& of) {
-      return plans_json(of, described.stages.exchange, described.model, *described.machine);
+    const auto expect_costs = [&](WholeFile& in, const Plans& of, const std::string& prefix) {
+      const Json costs = plans_json(of, described.stages.exchange, described.model, *described.machine);
+      for (const auto& [regime, should] : costs.items()) in.expect_fields(regime, should, prefix);
     };
-    whole.expect_plans(costs_of(plans), "");
+    expect_costs(whole, plans, "");
     if (plans.draft) {
       WholeFile drafts(file.at("draft"));
-      drafts.expect_plans(costs_of(*plans.draft), "draft ");
+      expect_costs(drafts, *plans.draft, "draft ");
       for (Violation& violation : drafts.take()) found.push_back(std::move(violation));
     }
   }

@@ -5,7 +5,6 @@
 namespace lockstep::planning {
 namespace {
 
-constexpr double kMicro = 1e6, kGiga = 1e9;
 constexpr double kSame = 1 + 1e-9;  // sums in another order
 
 bool communicates(const Step& step) {
@@ -93,6 +92,11 @@ std::vector<SpentByLayers> spent_beside_prior_art(const Plans& plans, ExchangeBa
   std::vector<SpentByLayers> all;
   const int ranks = plans.grid.num_ranks();
   if (ranks == 1 || (machine.ranks_per_host > 0 && machine.ranks_per_host < ranks)) return all;
+  // A draft's layers have other numbers, and no counterpart there.
+  const auto is_first = [](const Stage& stage) {
+    return stage.kind == StageKind::kAttention && stage.layer == 0;
+  };
+  if (std::none_of(plans.chain.begin(), plans.chain.end(), is_first)) return all;
   const double row_bytes = 1.0 * model.hidden * machine.bytes_per_value;
   for (size_t layer = 0; layer + 1 < model.layers.size(); ++layer) {
     const auto prior = prior_art_layer(plans.grid.shape(), exchange, model.layers[layer], regime);
@@ -101,8 +105,8 @@ std::vector<SpentByLayers> spent_beside_prior_art(const Plans& plans, ExchangeBa
     spent.ffn = model.layers[layer];
     spent.prior_bytes = prior_art_bytes(*prior, plans.load_of(regime).rows_per_replica, row_bytes);
     spent.prior_collectives = prior_art_collectives(*prior);
-    spent.prior_us = spent.prior_collectives * machine.collective_us +
-                     spent.prior_bytes / (machine.link_gbs * kGiga) * kMicro;
+    spent.prior_us =
+        spent.prior_collectives * machine.collective_us + spent.prior_bytes / (machine.link_gbs * 1e9) * 1e6;
     if (!all.empty() && spend_the_same(all.back(), spent))
       all.back().last = spent.last;
     else

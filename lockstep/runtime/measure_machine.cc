@@ -18,12 +18,10 @@ namespace lockstep::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using planning::Layout;
-using planning::Placement;
 
-constexpr int64_t kWidth = 1024;             // of the rows that ranks exchange
+constexpr int64_t kExchangedWidth = 1024;    // of the rows that ranks exchange
 constexpr int64_t kManyRows = 2048;          // 8 MB of float32
-constexpr int kTries = 5;                    // of which the median counts
+constexpr int kMeasureTries = 5;             // of which the median counts
 constexpr double kMicro = 1e6, kGiga = 1e9;  // as in the cost model: GB and TFLOP are decimal
 
 // A product that keeps a rank busy for some milliseconds, and one that reads more than caches hold.
@@ -81,7 +79,7 @@ class MeasuredWorld {
   double us_of(int repeats, const std::function<void(MeasuredRank&)>& prepare, const Op& op) {
     run([&](MeasuredRank& rank) { prepare(rank); });
     std::vector<double> times;
-    for (int attempt = 0; attempt < kTries; ++attempt) {
+    for (int attempt = 0; attempt < kMeasureTries; ++attempt) {
       double us = 0;
       const uint64_t first = num_ops_;
       num_ops_ += static_cast<uint64_t>(repeats) + 1;
@@ -99,8 +97,8 @@ class MeasuredWorld {
       });
       times.push_back(us);
     }
-    std::nth_element(times.begin(), times.begin() + kTries / 2, times.end());
-    return times[kTries / 2];
+    std::nth_element(times.begin(), times.begin() + kMeasureTries / 2, times.end());
+    return times[kMeasureTries / 2];
   }
 
  private:
@@ -124,9 +122,9 @@ class MeasuredWorld {
 };
 
 double all_reduce_us(MeasuredWorld& world, int64_t rows, int repeats) {
-  const auto shape = [rows](Buffer& buffer) { return buffer.view({rows, kWidth}); };
+  const auto shape = [rows](Buffer& buffer) { return buffer.view({rows, kExchangedWidth}); };
   return world.us_of(
-      repeats, [rows](MeasuredRank& rank) { rank.zeros(rank.in, DType::kF32, {rows, kWidth}); },
+      repeats, [rows](MeasuredRank& rank) { rank.zeros(rank.in, DType::kF32, {rows, kExchangedWidth}); },
       [&](MeasuredRank& rank, const collectives::Tag& tag) {
         rank.communicator->all_reduce({.in = shape(rank.in), .out = shape(rank.out)}, world.grid().all(),
                                       tag);
@@ -137,14 +135,14 @@ double all_reduce_us(MeasuredWorld& world, int64_t rows, int repeats) {
 double all_gather_us(MeasuredWorld& world, int64_t rows, int repeats) {
   const int64_t own = rows / world.size();
   const auto prepare = [&](MeasuredRank& rank) {
-    rank.zeros(rank.in, DType::kF32, {own, kWidth});
+    rank.zeros(rank.in, DType::kF32, {own, kExchangedWidth});
     rank.pieces.clear();
     for (int member = 0; member < world.size(); ++member)
       rank.pieces.push_back({.source = member, .src_row = 0, .dst_row = member * own, .num_rows = own});
   };
   return world.us_of(repeats, prepare, [&](MeasuredRank& rank, const collectives::Tag& tag) {
-    rank.communicator->all_gather({.in = rank.in.view({own, kWidth}),
-                                   .out = rank.out.view({own * world.size(), kWidth}),
+    rank.communicator->all_gather({.in = rank.in.view({own, kExchangedWidth}),
+                                   .out = rank.out.view({own * world.size(), kExchangedWidth}),
                                    .pieces = rank.pieces},
                                   world.grid().all(), tag);
   });
@@ -165,11 +163,11 @@ double product_us(MeasuredWorld& world, const ProductSizes& sizes, int repeats) 
 double launch_us(const MeasureOptions& options) {
   MeasuredWorld world(1, options);
   const auto prepare = [](MeasuredRank& rank) {
-    rank.zeros(rank.in, DType::kF32, {1, kWidth});
-    rank.zeros(rank.out, DType::kF32, {1, kWidth});
+    rank.zeros(rank.in, DType::kF32, {1, kExchangedWidth});
+    rank.zeros(rank.out, DType::kF32, {1, kExchangedWidth});
   };
   return world.us_of(1000, prepare, [](MeasuredRank& rank, const collectives::Tag&) {
-    rank.kernels->add({.x = rank.out.view({1, kWidth}), .y = rank.in.view({1, kWidth})});
+    rank.kernels->add({.x = rank.out.view({1, kExchangedWidth}), .y = rank.in.view({1, kExchangedWidth})});
   });
 }
 
@@ -188,11 +186,12 @@ double read_gbs_of_a_rank(MeasuredWorld& world, const MeasureOptions& options) {
 double rounded(double value) { return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr); }
 
 // A step of the boundary over all ranks, as the cost model sees it.
-planning::Step step_over_all(planning::StepKind kind, Placement before, const planning::RankGrid& grid) {
+planning::Step step_over_all(planning::StepKind kind, planning::Placement before,
+                             const planning::RankGrid& grid) {
   return {.kind = kind,
           .over = grid.all(),
-          .before = Layout().with(grid.all(), before),
-          .after = Layout().with(grid.all(), Placement::kReplicate)};
+          .before = planning::Layout().with(grid.all(), before),
+          .after = planning::Layout().with(grid.all(), planning::Placement::kReplicate)};
 }
 
 void measure_world(int num_ranks, const MeasureOptions& options, const kernels::DeviceFacts& facts,
@@ -210,7 +209,8 @@ void measure_world(int num_ranks, const MeasureOptions& options, const kernels::
   if (num_ranks > 1) {
     constants.collective_us = all_reduce_us(world, 1, 200);
     const double us = all_gather_us(world, kManyRows, 8) - constants.collective_us;
-    const double copied = 4.0 * kWidth * (num_ranks - 1) * static_cast<double>(kManyRows / num_ranks);
+    const double copied =
+        4.0 * kExchangedWidth * (num_ranks - 1) * static_cast<double>(kManyRows / num_ranks);
     constants.link_gbs = copied / kGiga / std::max(us, 0.1) * kMicro;
   }
   for (const auto of : {&planning::WorldConstants::collective_us, &planning::WorldConstants::link_gbs,
@@ -220,17 +220,18 @@ void measure_world(int num_ranks, const MeasureOptions& options, const kernels::
   measured.machine.worlds.push_back(constants);
   if (num_ranks == 1) return;
   const planning::Machine machine = planning::machine_of_ranks(measured.machine, num_ranks);
-  const auto check = [&](const char* what, planning::StepKind kind, Placement before, int64_t rows,
+  const auto check = [&](const char* what, planning::StepKind kind, planning::Placement before, int64_t rows,
                          double us) {
-    const planning::Load load{.rows_per_replica = static_cast<int>(rows), .hidden = kWidth};
+    const planning::Load load{.rows_per_replica = static_cast<int>(rows), .hidden = kExchangedWidth};
     measured.checks.push_back(
         {num_ranks, fmt::format("{} of {} rows", what, rows), us,
          planning::estimate(step_over_all(kind, before, world.grid()), world.grid(), machine, load).us});
   };
   using enum planning::StepKind;
-  check("all-gather", kAllGather, Placement::kShard, num_ranks, all_gather_us(world, num_ranks, 200));
+  check("all-gather", kAllGather, planning::Placement::kShard, num_ranks,
+        all_gather_us(world, num_ranks, 200));
   for (const int64_t rows : {int64_t{64}, kManyRows})
-    check("all-reduce", kAllReduce, Placement::kPartial, rows,
+    check("all-reduce", kAllReduce, planning::Placement::kPartial, rows,
           all_reduce_us(world, rows, rows > 64 ? 8 : 50));
 }
 
@@ -238,26 +239,26 @@ planning::MeasuredMachine without_worlds(const MeasureOptions& options) {
   const MachineFacts facts = machine_facts();
   const bool is_cpu = options.device == Device::kCpu;
   const ProductSizes busy = busy_product(options.device);
-  const std::string median = fmt::format("median of {} tries, all ranks at once: ", kTries);
-  return {
-      .name = is_cpu ? fmt::format("cpu of {} cores with {}", facts.num_cores, facts.instruction_set)
-                     : fmt::format("{} GPUs of one host", facts.num_gpus),
-      .ranks = is_cpu ? planning::MeasuredMachine::Ranks::kShareCores
-                      : planning::MeasuredMachine::Ranks::kOwnDevices,
-      .bytes_per_value = 4,
-      .worlds = {},
-      .sources = {{"launch_us", fmt::format("{}one add of a row of {} float32", median, kWidth)},
-                  {"collective_us", fmt::format("{}all-reduce of a row of {} float32", median, kWidth)},
-                  {"link_gbs", fmt::format("{}all-gather of {} rows of {} float32, less collective_us; one "
-                                           "rank: its memory",
-                                           median, kManyRows, kWidth)},
-                  {"memory_gbs", is_cpu ? "best of 5 reads of 256 MiB by all threads, divided by the ranks"
-                                        : fmt::format("{}product of one row with {} x {} bf16 weights",
-                                                      median, kReadingProduct.out, kReadingProduct.in)},
-                  {"memory_gb", is_cpu ? "what the process may use, divided by the ranks"
-                                       : "free memory of the device that has least, divided by its ranks"},
-                  {"peak_tflops", fmt::format("{}product of {} rows with {} x {} bf16 weights", median,
-                                              busy.rows, busy.out, busy.in)}}};
+  const std::string median = fmt::format("median of {} tries, all ranks at once: ", kMeasureTries);
+  return {.name = is_cpu ? fmt::format("cpu of {} cores with {}", facts.num_cores, facts.instruction_set)
+                         : fmt::format("{} GPUs of one host", facts.num_gpus),
+          .ranks = is_cpu ? planning::MeasuredMachine::Ranks::kShareCores
+                          : planning::MeasuredMachine::Ranks::kOwnDevices,
+          .bytes_per_value = 4,
+          .worlds = {},
+          .sources = {
+              {"launch_us", fmt::format("{}one add of a row of {} float32", median, kExchangedWidth)},
+              {"collective_us", fmt::format("{}all-reduce of a row of {} float32", median, kExchangedWidth)},
+              {"link_gbs", fmt::format("{}all-gather of {} rows of {} float32, less collective_us; one "
+                                       "rank: its memory",
+                                       median, kManyRows, kExchangedWidth)},
+              {"memory_gbs", is_cpu ? "best of 5 reads of 256 MiB by all threads, divided by the ranks"
+                                    : fmt::format("{}product of one row with {} x {} bf16 weights", median,
+                                                  kReadingProduct.out, kReadingProduct.in)},
+              {"memory_gb", is_cpu ? "what the process may use, divided by the ranks"
+                                   : "free memory of the device that has least, divided by its ranks"},
+              {"peak_tflops", fmt::format("{}product of {} rows with {} x {} bf16 weights", median, busy.rows,
+                                          busy.out, busy.in)}}};
 }
 
 }  // namespace

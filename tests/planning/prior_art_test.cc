@@ -51,8 +51,9 @@ TEST(PriorArt, NoLayerSendsMoreBytesUnlessADecodeStepIsFasterForThem) {
   const Counted counted =
       compare_all({}, [](const SpentByLayers& spent, Regime regime, const std::string& what) {
         EXPECT_EQ(why_more_bytes(spent).empty(), spent.bytes <= spent.prior_bytes * (1 + 1e-9)) << what;
-        if (regime == Regime::kPrefill || spent.us >= spent.prior_us)
+        if (regime == Regime::kPrefill || spent.us >= spent.prior_us) {
           EXPECT_LE(spent.bytes, spent.prior_bytes * (1 + 1e-9)) << spent.us << " " << spent.prior_us << what;
+        }
       });
   std::cout << counted.fewer << " of " << counted.layers << " layers send fewer bytes, " << counted.more
             << " send more and are faster\n";
