@@ -71,8 +71,7 @@ class Decoder final : public Model {
           enter({StageKind::kAttention, at}, x, layer.mixer_norm, context, layer.mixer->readers());
       return feed_forward(at, mix(layer, rows, batch, context), context);
     }
-    const auto alone =
-        enter({StageKind::kLatents, at}, x, layer.mixer_norm, context, layer.mixer->readers());
+    const auto alone = enter({StageKind::kLatents, at}, x, layer.mixer_norm, context, layer.mixer->readers());
     const TensorView latents = layer.mixer->latents(alone.x, context);
     // Where nothing has to be brought together the rows stay in the workspace, which is not given back here.
     const auto rows = context.boundary.enter({StageKind::kAttention, at}, latents, {});

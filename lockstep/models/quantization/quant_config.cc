@@ -254,9 +254,8 @@ double bytes_per_weight(const QuantConfig& config) {
     case Method::kNone:
       return config.plain_bytes;
     case Method::kFp8:
-      return config.block_rows == 0
-                 ? 1
-                 : 1 + 4.0 / static_cast<double>(config.block_rows * config.block_cols);
+      return config.block_rows == 0 ? 1
+                                    : 1 + 4.0 / static_cast<double>(config.block_rows * config.block_cols);
     case Method::kModelOpt:
       return config.bits == 4 ? 0.5625 : 1;
     case Method::kMxfp4:
@@ -266,9 +265,8 @@ double bytes_per_weight(const QuantConfig& config) {
     // A factor in half precision and a zero point for each group.
     case Method::kGptq:
     case Method::kAwq:
-      return config.bits / 8.0 + (config.group_size == 0
-                                      ? 0
-                                      : (2 + config.bits / 8.0) / static_cast<double>(config.group_size));
+      return config.bits / 8.0 +
+             (config.group_size == 0 ? 0 : (2 + config.bits / 8.0) / static_cast<double>(config.group_size));
   }
   return config.plain_bytes;
 }
