@@ -36,7 +36,7 @@ HWY_INLINE V load(const BF16* p) {
 // The same vector, in a register from here on: compilers may read an operand of several products from memory
 // for each of them, and then loads are what takes time.
 HWY_INLINE V in_register(V v) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128  // those two hold no register
   __asm__("" : "+v"(v.raw));
 #endif
   return v;
