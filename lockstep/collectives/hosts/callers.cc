@@ -1,6 +1,7 @@
 #include "lockstep/collectives/hosts/callers.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/collectives/hosts/links.h"
@@ -40,7 +41,7 @@ void Callers::listen_to(TcpStream stream, std::chrono::milliseconds patience) {
   const std::lock_guard lock(mutex_);
   Conversation& made =
       conversations_.emplace_back(Caller{std::move(stream), std::move(address), std::nullopt});
-  made.thread = std::jthread([this, &made, until = Clock::now() + patience] {
+  const auto listen = [this, &made, until = Clock::now() + patience] {
     std::optional<Json> hello;
     try {
       hello = receive_json(made.caller.stream, until);
@@ -51,7 +52,12 @@ void Callers::listen_to(TcpStream stream, std::chrono::milliseconds patience) {
     made.caller.hello = std::move(hello);
     made.is_over = true;
     changed_.notify_all();
-  });
+  };
+  try {
+    made.thread = std::jthread(listen);
+  } catch (const std::system_error&) {  // no thread can be had: it may call again
+    conversations_.pop_back();
+  }
 }
 
 std::optional<Callers::Caller> Callers::next(Clock::time_point deadline) {
