@@ -13,6 +13,7 @@ constexpr uint32_t kMagic = 0x4b53434c;  // "LCSK"
 constexpr size_t kMostReasonBytes = 4096;
 constexpr size_t kMostEarlyBytes = size_t{64} << 20, kMostEarlyFrames = 1024;
 constexpr size_t kBytesAtOnce = size_t{1} << 20;
+constexpr std::chrono::milliseconds kFarewell{250};  // for the others to hear it
 
 struct FrameHead {
   uint32_t magic = kMagic;
@@ -86,8 +87,15 @@ Links::~Links() {
   for (auto& [process, peer] : peers_) {
     if (!reason.empty()) send_failure(*peer, reason, blame);
     send_if_free(*peer, FrameKind::kBye, {});
-    peer->stream.shut_down();
+    peer->stream.shut_down_sending();
   }
+  {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, kFarewell, [this] {
+      return std::ranges::all_of(peers_, [](const auto& one) { return one.second->has_ended; });
+    });
+  }
+  for (auto& [process, peer] : peers_) peer->stream.shut_down();
   for (auto& [process, peer] : peers_) peer->thread = {};
 }
 
@@ -189,7 +197,22 @@ Links::Cause Links::cause(int process) const {
   return blame_.process == process ? blame_.cause : Cause::kFailure;
 }
 
+// To the end, whatever failed before: closing a connection with bytes that nobody has read resets it, and the
+// other side may lose what it was told last.
 void Links::receive(int process, Peer& peer) {
+  take_all(process, peer);
+  try {
+    while (!peer.left)
+      if (receive_frame(peer.stream, kMostFrameBytes).kind == FrameKind::kBye) peer.left = true;
+  } catch (const std::exception&) {  // the end
+  }
+  if (peer.left) peer.stream.shut_down_sending();  // to who has said farewell there is nothing to say
+  const std::lock_guard lock(mutex_);
+  peer.has_ended = true;
+  ended_.notify_all();
+}
+
+void Links::take_all(int process, Peer& peer) {
   try {
     for (;;) {
       Frame frame = receive_frame(peer.stream, kMostFrameBytes, {}, [&] { peer.last_heard = now(); });

@@ -105,9 +105,11 @@ class Links {
     std::mutex sending;
     std::atomic<Clock::time_point::rep> last_heard{0};
     std::atomic<bool> left{false};
+    bool has_ended = false;  // nothing more comes; guarded by mutex_
     std::jthread thread;
   };
   void receive(int process, Peer& peer);
+  void take_all(int process, Peer& peer);
   void take(int process, Peer& peer, Frame frame);
   void hand_over(int process, Frame frame);
   void watch(const std::stop_token& stop);
@@ -134,6 +136,7 @@ class Links {
   mutable std::mutex mutex_;
   std::string failure_;  // guarded by mutex_, as is what follows
   Blame blame_;
+  std::condition_variable ended_;
   std::atomic<bool> closing_{false};
   std::jthread watcher_;
 };

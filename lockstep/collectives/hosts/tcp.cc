@@ -164,6 +164,7 @@ bool TcpStream::has_something_until(Clock::time_point deadline) const {
   return ready(socket_, POLLIN, deadline);
 }
 void TcpStream::shut_down() const { shutdown(socket_, SHUT_RDWR); }
+void TcpStream::shut_down_sending() const { shutdown(socket_, SHUT_WR); }
 void TcpStream::set_send_patience(std::chrono::milliseconds patience) const {
   const timeval most{.tv_sec = patience.count() / 1000, .tv_usec = patience.count() % 1000 * 1000};
   setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));

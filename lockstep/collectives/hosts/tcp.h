@@ -37,6 +37,8 @@ class TcpStream {
   // Something, or the end, can be received.
   bool has_something_until(Clock::time_point deadline) const;
   void shut_down() const;
+  // The other side hears the end after everything that was sent; from it can still be received.
+  void shut_down_sending() const;
   // send() gives up when the other side takes nothing for so long.
   void set_send_patience(std::chrono::milliseconds patience) const;
 
