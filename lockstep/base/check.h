@@ -20,6 +20,7 @@ enum class ErrorCode : unsigned char {
   kNotFound,         // a file, a model, a request that is not there
   kUnavailable,      // full, draining or failed; a retry may help
   kInternal,         // a fault of ours
+  kAborted,          // given up for all who took part, who are waited for: the same call again
 };
 
 struct Error {

@@ -438,6 +438,70 @@ TEST_F(Join, AnInterruptEndsTheWait) {
   }
 }
 
+// What the head will do next is told to those whom it refuses, and to nobody who was refused for good.
+TEST_F(Join, WhoIsRefusedKnowsWhetherTheHeadWaitsOnceMore) {
+  for (const bool waits : {false, true}) {
+    std::vector<HostPlace> places = {place(3, 0), place(3, 1)};
+    places[0].patience = milliseconds(500);
+    places[0].waits_again = [waits] { return waits; };
+    const auto joined = all(places, {passport(3), passport(3)});
+    ASSERT_FALSE(joined[1]);
+    EXPECT_THAT(joined[1].error().message, HasSubstr("process 2 did not come"));
+    EXPECT_EQ(joined[1].error().code, waits ? ErrorCode::kAborted : ErrorCode::kUnavailable);
+  }
+}
+
+TEST_F(Join, AHeadThatIsInterruptedEndsTheWaitOfOthers) {
+  std::atomic<int> interrupted{0};
+  HostPlace head = place(3, 0);
+  head.patience = milliseconds(60000);
+  head.interrupted = &interrupted;
+  head.waits_again = [] { return true; };
+  std::jthread waiting([&] {
+    EXPECT_FALSE(join(head, passport(3), [&](std::string_view line) {
+      if (line.find("process 1 of 3 is here") != std::string_view::npos) interrupted = 2;
+    }));
+  });
+  HostPlace guest = place(3, 1);
+  guest.patience = milliseconds(60000);
+  const auto begin = Clock::now();
+  const auto joined = join(guest, passport(3), {});
+  EXPECT_LT(Clock::now() - begin, milliseconds(20000));
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(joined.error().message, HasSubstr("the head was interrupted"));
+}
+
+// A process that ends while others are waited for, and is started again.
+TEST_F(Join, WhoLeavesAndComesBackJoins) {
+  std::atomic<int> interrupted{0};
+  std::atomic<bool> is_here{false}, has_left{false};
+  std::optional<Result<Joined>> head, again, other;
+  std::jthread waiting([&] {
+    HostPlace first = place(3, 0);
+    first.patience = milliseconds(60000);
+    head.emplace(join(first, passport(3), [&](std::string_view line) {
+      if (line.find("process 1 of 3 is here") != std::string_view::npos) is_here = true;
+      if (line.find("process 1 at 127.0.0.1 has left again") != std::string_view::npos) has_left = true;
+    }));
+  });
+  {
+    HostPlace leaving = place(3, 1);
+    leaving.interrupted = &interrupted;
+    std::jthread guest([&] { EXPECT_FALSE(join(leaving, passport(3), {})); });
+    for (int round = 0; round < 2000 && !is_here; ++round) std::this_thread::sleep_for(milliseconds(5));
+    interrupted = 2;
+  }
+  ASSERT_TRUE(is_here);
+  {
+    std::jthread guest([&] { again.emplace(join(place(3, 1), passport(3), {})); });
+    other.emplace(join(place(3, 2), passport(3), {}));
+  }
+  waiting.join();
+  EXPECT_TRUE(has_left);
+  for (const auto* one : {&head, &again, &other}) EXPECT_TRUE((*one)->ok()) << (*one)->error().message;
+}
+
 // A port scanner, a browser, somebody who says nothing.
 TEST_F(Join, StrangersAreSentAway) {
   std::jthread stranger([&] {

@@ -28,6 +28,7 @@ constexpr milliseconds kTell{5000};      // between lines about who is missing
 struct Refused {
   Error error;
 };
+struct RefusedByHead : Refused {};
 [[noreturn]] void refuse(std::string message, std::string field = "--hosts") {
   throw Refused{Error{ErrorCode::kUnavailable, std::move(message), std::move(field)}};
 }
@@ -45,6 +46,10 @@ int64_t number_in(const Json& json, const char* key) {
 std::string text_in(const Json& json, const char* key) {
   const auto at = json.find(key);
   return at != json.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+bool is_true_in(const Json& json, const char* key) {
+  const auto at = json.find(key);
+  return at != json.end() && at->is_boolean() && at->get<bool>();
 }
 std::vector<int64_t> numbers_in(const Json& json, const char* key) {
   std::vector<int64_t> numbers;
@@ -89,9 +94,9 @@ class Joining {
     std::string address;
   };
 
+  bool is_interrupted() const { return place_.interrupted != nullptr && place_.interrupted->load() != 0; }
   void check_interrupt() const {
-    if (place_.interrupted != nullptr && place_.interrupted->load() != 0)
-      refuse("interrupted while waiting for the other processes");
+    if (is_interrupted()) refuse("interrupted while waiting for the other processes");
   }
   Clock::time_point soon(milliseconds patience) const { return std::min(deadline_, Clock::now() + patience); }
   void tell_now_and_then(const std::function<std::string()>& words) {
@@ -108,8 +113,10 @@ class Joining {
     if (const std::string doubt = doubt_about_coordinator(); !doubt.empty() && progress_) progress_(doubt);
     next_line_ = Clock::now() + milliseconds(1000);
     Callers callers;
-    while (std::ssize(guests_) + 1 < place_.num) {
-      check_interrupt();
+    for (;;) {
+      if (is_interrupted()) refuse_all("the head was interrupted while it waited for the other processes");
+      drop_who_left();
+      if (std::ssize(guests_) + 1 == place_.num) break;
       tell_now_and_then(
           [&] { return fmt::format("waiting for {} at port {}", missing(), listener->port()); });
       if (Clock::now() >= deadline_) {
@@ -128,6 +135,18 @@ class Joining {
       while (auto caller = callers.next(Clock::now())) receive_guest(*std::move(caller));
     }
     introduce();
+  }
+
+  // Who waits to be introduced says nothing: what comes of it is its end, or that it gives up.
+  void drop_who_left() {
+    std::erase_if(streams_, [this](const auto& one) {
+      const auto& [process, stream] = one;
+      if (!stream.has_something_until(Clock::now())) return false;
+      if (progress_)
+        progress_(fmt::format("process {} at {} has left again", process, guests_.at(process).address));
+      guests_.erase(process);
+      return true;
+    });
   }
 
   // The others are told to call this name: who misspells it waits for them in vain.
@@ -160,6 +179,7 @@ class Joining {
       tell(caller, {{"refused", wrong}});
       refuse_all(wrong);
     }
+    drop_who_left();  // this one may come in its place
     if (const auto there = guests_.find(static_cast<int>(index)); there != guests_.end()) {
       const std::string wrong =
           fmt::format("two processes say that they are number {}: at {} and at {} (--host-rank)", index,
@@ -204,7 +224,8 @@ class Joining {
     }
   }
   [[noreturn]] void refuse_all(const std::string& reason) {
-    for (auto& [process, stream] : streams_) tell(stream, {{"refused", reason}});
+    const bool again = !is_interrupted() && place_.waits_again && place_.waits_again();
+    for (auto& [process, stream] : streams_) tell(stream, {{"refused", reason}, {"again", again}});
     refuse(reason);
   }
 
@@ -254,7 +275,8 @@ class Joining {
     TcpStream head = reach_head();
     try {
       send_json(head, hello(*listener, head));
-      const Json welcome = answer_of(head, deadline_ + kHello);
+      // The head may have begun to wait later than this process did.
+      const Json welcome = answer_of(head, Clock::now() + place_.patience + kHello);
       capacities_ = numbers_in(welcome, "capacities");
       if (capacities_.size() != passport_.capacities.size())
         throw ConnectionLost("it did not say what all can hold");
@@ -264,11 +286,22 @@ class Joining {
       answer_of(head, Clock::now() + kMeshing);
     } catch (const ConnectionLost& loss) {
       refuse(fmt::format("the head at {} was lost while joining: {}", place_.coordinator, loss.what()));
+    } catch (const RefusedByHead&) {
+      throw;
     } catch (const Refused& refused) {
       tell(head, {{"refused", refused.error.message}});
+      hear_refusal(head);
       throw;
     }
     streams_.emplace(0, std::move(head));
+  }
+
+  // The head refuses all where one refuses, and says what it will do next.
+  void hear_refusal(TcpStream& head) const {
+    try {
+      answer_of(head, Clock::now() + kMeshing);
+    } catch (const ConnectionLost&) {  // it has nothing more to say
+    }
   }
 
   Json hello(const TcpListener& listener, const TcpStream& head) const {
@@ -312,7 +345,8 @@ class Joining {
     const auto answer = receive_json(head, Clock::now() + kHello);
     if (!answer) throw ConnectionLost("it said what nobody understands");
     if (const std::string reason = text_in(*answer, "refused"); !reason.empty())
-      refuse(fmt::format("the head refuses to start: {}", reason));
+      throw RefusedByHead{{Error{is_true_in(*answer, "again") ? ErrorCode::kAborted : ErrorCode::kUnavailable,
+                                 fmt::format("the head refuses to start: {}", reason), "--hosts"}}};
     return *answer;
   }
 

@@ -24,6 +24,8 @@ struct HostPlace {
   std::chrono::milliseconds patience{120000};     // until all are there
   std::chrono::milliseconds silence{5000};        // after which a process counts as dead, from then on
   const std::atomic<int>* interrupted = nullptr;  // not 0: stop waiting
+  // Of the head, asked when it refuses: will it wait once more? None: no.
+  std::function<bool()> waits_again;
 };
 
 struct Passport {
@@ -40,6 +42,7 @@ struct Joined {
 };
 
 using JoinProgress = std::function<void(std::string_view)>;
+// kAborted: the head refused and waits once more, so that the same call may succeed. Any other code is final.
 Result<Joined> join(const HostPlace& place, const Passport& passport, const JoinProgress& progress);
 
 }  // namespace lockstep::collectives

@@ -12,6 +12,7 @@ int status_of(ErrorCode code) {
     case ErrorCode::kNotFound:
       return 404;
     case ErrorCode::kUnavailable:
+    case ErrorCode::kAborted:
       return 503;
     case ErrorCode::kInternal:
       return 500;
