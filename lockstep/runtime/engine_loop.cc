@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -104,7 +103,7 @@ class EngineLoop final : public Engine {
   const FaultPolicy faults_;
   const std::string plan_text_;
   const Json plan_json_;
-  const std::function<Result<std::unique_ptr<Executor>>()> make_executor_;
+  const MakeExecutor make_executor_;
   const std::shared_ptr<EngineDesk> desk_;
 
   // All below with the desk's mutex.
@@ -120,7 +119,7 @@ class EngineLoop final : public Engine {
   uint64_t num_accepted_ = 0;
   EngineStats before_;  // of the lives that are over
   uint64_t num_failures_ = 0, num_restarts_ = 0;
-  std::deque<Clock::time_point> restarts_;  // within the window
+  RestartBudget restarts_{faults_};
   // The step that has failed or run too long, while its ranks are waited for.
   std::optional<Clock::time_point> trouble_since_;
   std::string trouble_;
@@ -398,19 +397,18 @@ void EngineLoop::restart(Lock& lock, const std::string& failure) {
   auto backoff = faults_.first_backoff;
   while (make_executor_ && !is_draining_ && !is_stopping_ && state_ == State::kFailed) {
     const auto now = Clock::now();
-    while (!restarts_.empty() && now - restarts_.front() > faults_.restart_window) restarts_.pop_front();
-    if (std::ssize(restarts_) >= faults_.max_restarts) {
+    if (!restarts_.has_any(now)) {
       set_state(State::kFailed,
                 fmt::format("the engine failed and is not started again after {} restarts within {:g} s "
                             "(--max-engine-restarts): {}",
-                            restarts_.size(), seconds(faults_.restart_window), reason));
+                            restarts_.num_taken(now), seconds(faults_.restart_window), reason));
       log_error("{}", reason_);
       return;
     }
-    restarts_.push_back(now);
+    restarts_.take(now);
     set_state(State::kRestarting,
               fmt::format("the engine failed: {}; restart {} of {} begins in {:g} s", reason,
-                          restarts_.size(), faults_.max_restarts, seconds(backoff)));
+                          restarts_.num_taken(now), faults_.max_restarts, seconds(backoff)));
     log_warning("{}", reason_);
     desk_->changed.wait_for(lock, backoff, [this] { return is_stopping_ || state_ != State::kRestarting; });
     if (is_stopping_ || state_ != State::kRestarting) return;
@@ -444,12 +442,12 @@ std::shared_ptr<EngineLife> EngineLoop::another_life(Lock& lock, std::string& fa
   };
   const auto build = std::make_shared<Build>();
   const auto begin = Clock::now();
-  const auto make_life = [build, make = make_executor_, config = config_, desk = desk_,
+  const auto make_life = [build, make = make_executor_, budget = restarts_, config = config_, desk = desk_,
                           number = desk_->life + 1] {
     std::shared_ptr<EngineLife> life;
     std::string why;
     try {
-      auto executor = make();
+      auto executor = make(budget);
       if (executor) life = std::make_shared<EngineLife>(config, std::move(*executor), desk, number);
       if (!executor) why = executor.error().message;
     } catch (const std::exception& e) {

@@ -10,6 +10,7 @@
 
 #include "lockstep/runtime/engine.h"
 #include "lockstep/runtime/fault_policy.h"
+#include "lockstep/runtime/restart_budget.h"
 #include "lockstep/runtime/scheduler/limits.h"
 #include "lockstep/runtime/step.h"
 #include "lockstep/runtime/step_trace.h"
@@ -20,13 +21,16 @@ namespace lockstep::runtime {
 // in new requests. kOff: one after the other.
 enum class Overlap : uint8_t { kOff, kOn };
 
+// Another executor; the budget is what is left after this restart.
+using MakeExecutor = std::function<Result<std::unique_ptr<Executor>>(const RestartBudget&)>;
+
 struct EngineParts {
   ModelInfo model;  // its context_length is replaced by that of the limits, which is what this engine allows
   SchedulerLimits limits;  // check_limits() has passed
   int32_t num_drafts = 0;  // of a request and step, where the executor has something to draft with
   std::unique_ptr<Executor> executor;
-  // Another one, once the first has failed and is gone; none: the first failure is the end.
-  std::function<Result<std::unique_ptr<Executor>>()> make_executor;
+  // Once the first has failed and is gone; none: the first failure is the end.
+  MakeExecutor make_executor;
   std::string plan_text;
   Json plan_json;
   int num_valid_tokens = 0;  // ids at or above are in no tokenizer and never drawn; 0: all are valid

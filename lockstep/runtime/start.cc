@@ -57,10 +57,15 @@ void warm_up(Executor& executor, const SchedulerLimits& limits, Device device, p
   executor.take_spans();  // nobody asked for these steps
 }
 
-Status warmed_up(Executor& executor, const SchedulerLimits& limits, Device device,
+struct LoadedEngine {
+  std::unique_ptr<Executor> executor;
+  HeadExecutor* head = nullptr;  // the same one, where there are other processes
+};
+
+Status warmed_up(const LoadedEngine& loaded, const SchedulerLimits& limits, Device device,
                  planning::Drafting drafting) {
   try {
-    warm_up(executor, limits, device, drafting);
+    warm_up(*loaded.executor, limits, device, drafting);
   } catch (const Fatal& failure) {
     return Error{ErrorCode::kInternal, fmt::format("warm-up failed: {}", failure.what()), ""};
   }
@@ -84,26 +89,28 @@ std::string why_nothing_is_kept(const EngineConfig& config, const SchedulerLimit
       config.mem_fraction_static);
 }
 
-// Of the ranks of this process and, where there are others, of theirs.
-Result<std::unique_ptr<Executor>> loaded_executor(const JoinedEngine& joined,
-                                                  const Result<RankExecutorParts>& parts) {
+// Of the ranks of this process and, where there are others, of theirs. The budget is that of an engine which
+// has started before: others are told at once.
+Result<LoadedEngine> loaded_engine(const JoinedEngine& joined, const Result<RankExecutorParts>& parts,
+                                   const RestartBudget* started) {
   std::unique_ptr<HeadExecutor> head;  // before the weights: others may be faster with theirs
   if (parts && joined.links != nullptr)
     head = std::make_unique<HeadExecutor>(HeadExecutor::Parts{.links = joined.links,
                                                               .shape = joined.described.limits.shape,
                                                               .vocab = joined.described.planned.model.vocab,
                                                               .deadline = parts->options.deadline});
+  if (head != nullptr && started != nullptr)
+    if (const Status told = head->tell_started(*started); !told) return told.error();
   auto ranks = parts ? make_rank_executor(*parts) : parts.error();
   if (!ranks) {
     if (joined.links != nullptr) joined.links->fail(ranks.error().message);
     return ranks.error();
   }
-  if (head == nullptr) return std::unique_ptr<Executor>(*std::move(ranks));
+  if (head == nullptr) return LoadedEngine{.executor = *std::move(ranks)};
   if (const Status status = head->take_ranks(*std::move(ranks)); !status) return status.error();
-  return std::unique_ptr<Executor>(std::move(head));
+  HeadExecutor* const same = head.get();
+  return LoadedEngine{.executor = std::move(head), .head = same};
 }
-
-using MakeExecutor = std::function<Result<std::unique_ptr<Executor>>()>;
 
 // What makes another executor after a failure: the same plan over the weights that are mapped already, with
 // other processes once all are there again. Null where an engine that failed ends.
@@ -113,19 +120,29 @@ MakeExecutor maker_of(const EngineConfig& config, JoinedEngine joined, RankExecu
   if (has_others && config.hosts.after_failure == HostsConfig::AfterFailure::kEnd) return nullptr;
   joined.links = ranks.links = nullptr;  // they end with the executor that failed
   return [joined = std::make_shared<JoinedEngine>(std::move(joined)), ranks = std::move(ranks), has_others,
-          device = config.device, progress]() mutable -> Result<std::unique_ptr<Executor>> {
+          device = config.device,
+          progress](const RestartBudget& budget) mutable -> Result<std::unique_ptr<Executor>> {
+    joined->place.waits_again = [budget] { return budget.has_any(std::chrono::steady_clock::now()); };
     if (has_others)
       if (const Status status = join_again(*joined, progress); !status) return status.error();
     RankExecutorParts parts = ranks;
     parts.links = joined->links;
-    auto again = loaded_executor(*joined, Result<RankExecutorParts>(std::move(parts)));
+    auto again = loaded_engine(*joined, Result<RankExecutorParts>(std::move(parts)), &budget);
     joined->links = nullptr;
     if (!again) return again.error();
     const planning::Drafting drafting = joined->described.planned.configuration.stages.drafting;
-    if (const Status warm = warmed_up(**again, joined->described.limits, device, drafting); !warm)
+    if (const Status warm = warmed_up(*again, joined->described.limits, device, drafting); !warm)
       return warm.error();
-    return again;
+    return std::move(again->executor);
   };
+}
+
+// Starting again takes about as long as starting did, and waits for other processes as long as a start may;
+// the step timeout bounds what may hang in between.
+std::chrono::milliseconds restart_timeout(const EngineConfig& config, std::chrono::milliseconds start) {
+  const std::chrono::milliseconds join(
+      config.hosts.num > 1 ? static_cast<int64_t>(config.hosts.join_seconds * 1000) : 0);
+  return 3 * start + join + config.faults.step_timeout;
 }
 
 }  // namespace
@@ -219,8 +236,8 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
     parts.trace = *std::move(trace);
   }
   auto ranks = rank_parts(config, *joined, progress);
-  auto executor = loaded_executor(*joined, ranks);
-  if (!executor) return executor.error();
+  auto loaded = loaded_engine(*joined, ranks, nullptr);
+  if (!loaded) return loaded.error();
   say(fmt::format("loaded; {} pages of {} tokens a replica", limits.pages_per_replica, limits.page_size));
   if (const int64_t bytes = joined->described.cache_bytes.per_sequence; bytes > 0)
     say(fmt::format(
@@ -229,13 +246,15 @@ Result<std::unique_ptr<Engine>> start_engine(const EngineConfig& config, const P
   if (const std::string why = why_nothing_is_kept(config, limits); !why.empty())
     say(fmt::format("note: the prefix cache is off: {}", why));
   const planning::Drafting drafting = planned.configuration.stages.drafting;
-  if (const Status warm = warmed_up(**executor, limits, config.device, drafting); !warm) return warm.error();
+  if (const Status warm = warmed_up(*loaded, limits, config.device, drafting); !warm) return warm.error();
+  if (loaded->head != nullptr)
+    if (const Status told = loaded->head->tell_started(RestartBudget(config.faults)); !told)
+      return told.error();
   say("warmed up");
-  parts.executor = std::move(executor).value();
-  // Starting again takes about as long as starting did; the step timeout bounds what may hang in between.
-  parts.faults.restart_timeout =
-      3 * std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) +
-      config.faults.step_timeout;
+  parts.executor = std::move(loaded->executor);
+  parts.faults.restart_timeout = restart_timeout(
+      config,
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin));
   parts.make_executor = maker_of(config, *std::move(joined), *std::move(ranks), progress);
   return make_engine(std::move(parts));
 }

@@ -89,7 +89,7 @@ std::unique_ptr<Engine> mortal_engine(Faults& faults, const FaultPolicy& policy)
   return make_engine({.model = planned.model,
                       .limits = limits,
                       .executor = make().value(),
-                      .make_executor = make,
+                      .make_executor = [make](const RestartBudget&) { return make(); },
                       .plan_text = "",
                       .plan_json = {},
                       .faults = policy});

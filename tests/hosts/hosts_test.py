@@ -263,6 +263,29 @@ class HostsTest(unittest.TestCase):
                 processes[0].process.terminate()
                 self.assertEqual([process.end() for process in processes], [0] * num, processes[-1].errors)
 
+    def test_processes_that_have_served_nobody_join_again(self):
+        """The others know from the head that the engine has started. Who comes back comes later than a step may take."""
+        processes = self.serve(4, "--context-length", "512", "--step-timeout", "1")
+        processes[1].process.kill()
+        processes[1].end()
+        processes[2].wait_for("this process joins again, 1 of 5 times")
+        time.sleep(8)
+        processes[1] = Process(processes[1].process.args[1:])
+        self.addCleanup(processes[1].kill)
+        self.becomes_healthy()
+        processes[0].process.terminate()
+        self.assertEqual([process.end() for process in processes], [0] * 4, processes[-1].errors)
+
+    def test_a_head_that_is_stopped_or_killed_while_it_waits_ends_those_who_wait(self):
+        for stop in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(signal=stop):
+                head, worker, other, last = self.serve(4, "--context-length", "512")
+                worker.process.kill()
+                for process in (2, 3):
+                    head.wait_for(f"process {process} of 4 is here.*(?s:.*)process {process} of 4 is here")
+                head.process.send_signal(stop)
+                self.assertEqual((other.end(10), last.end(10)), (1, 1))
+
     def test_an_engine_that_may_not_start_again_ends_its_processes(self):
         head, worker, other, last = self.serve(4, "--context-length", "512", "--max-engine-restarts", "0")
         worker.process.kill()

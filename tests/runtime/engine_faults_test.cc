@@ -70,7 +70,7 @@ class SabotagedExecutor final : public Executor {
 struct SabotagedEngine {
   SabotagedEngine() {
     scripted.parts.executor = std::make_unique<SabotagedExecutor>(sabotage, scripted.limits);
-    scripted.parts.make_executor = [this]() -> Result<std::unique_ptr<Executor>> {
+    scripted.parts.make_executor = [this](const RestartBudget&) -> Result<std::unique_ptr<Executor>> {
       EXPECT_EQ(sabotage.num_alive, 0) << "two executors at a time need twice the memory";
       while (!sabotage.may_make) std::this_thread::sleep_for(milliseconds(1));
       if (sabotage.num_refusals > 0) {

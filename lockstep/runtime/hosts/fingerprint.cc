@@ -120,6 +120,11 @@ Result<collectives::Passport> passport_of(const EngineConfig& config, const Desc
   same.emplace_back("--quantization", config.quantization
                                           ? std::to_string(static_cast<int>(*config.quantization))
                                           : "not given");
+  // Whoever waits for an engine that has given up waits in vain.
+  same.emplace_back("--max-engine-restarts",
+                    config.hosts.after_failure == HostsConfig::AfterFailure::kJoinAgain
+                        ? std::to_string(config.faults.max_restarts)
+                        : "not of this command");
   // Whoever is more patient than the others would go on alone.
   same.emplace_back("--host-timeout", fmt::format("{:g}", config.hosts.silence_seconds));
   same.emplace_back("the plan's hash", fmt::format("{:016x}", planning::hash_of(plans)));

@@ -44,6 +44,20 @@ Status HeadExecutor::take_ranks(std::unique_ptr<LoadedRanks> ranks) {
   return Done{};
 }
 
+Status HeadExecutor::tell_started(const RestartBudget& restarts) {
+  collectives::ByteWriter writer;
+  writer.put(WorkKind::kStarted);
+  writer.put_array(std::span<const int64_t>(restarts.ages(Clock::now())));
+  const auto part = writer.bytes();
+  try {
+    for (int process = 1; process < parts_.links->num_processes(); ++process)
+      parts_.links->send(process, collectives::FrameKind::kWork, {&part, 1});
+  } catch (const Fatal& failure) {
+    return Error{ErrorCode::kUnavailable, failure.what(), ""};
+  }
+  return Done{};
+}
+
 void HeadExecutor::run_beside(const StepInput& input, const LogitSink& sink,
                               const std::function<void()>& meanwhile) {
   send(input);
@@ -158,6 +172,7 @@ void HeadExecutor::take(WorkBox::Letter letter, const StepInput& input, const Lo
     }
     case WorkKind::kLoaded:
     case WorkKind::kStep:
+    case WorkKind::kStarted:
       break;
   }
   throw WrongBytes(fmt::format("{} sent a message that the head does not take", from));

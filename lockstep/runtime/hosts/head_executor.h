@@ -11,6 +11,7 @@
 
 #include "lockstep/runtime/executor/rank_executor.h"
 #include "lockstep/runtime/hosts/work_messages.h"
+#include "lockstep/runtime/restart_budget.h"
 
 namespace lockstep::runtime {
 
@@ -27,6 +28,9 @@ class HeadExecutor final : public Executor {
   // The ranks of this process, and those of all others once they have loaded too; that takes as long as it
   // takes. The error is the first failure of any.
   Status take_ranks(std::unique_ptr<LoadedRanks> ranks);
+  // From now on a failure is one of an engine that has started, which the others may join again; until then
+  // it is the start that failed.
+  Status tell_started(const RestartBudget& restarts);
   void run(const StepInput& input, const LogitSink& sink) override { run_beside(input, sink, {}); }
   // Rows of others wait while `meanwhile` runs.
   void run_beside(const StepInput& input, const LogitSink& sink,

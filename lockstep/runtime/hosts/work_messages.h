@@ -15,10 +15,11 @@
 namespace lockstep::runtime {
 
 enum class WorkKind : uint8_t {
-  kLoaded,   // worker: its weights are read
-  kStep,     // head: run this step (step_codec.h)
-  kLogits,   // worker: a wanted row of the step
-  kStepDone  // worker: all its ranks have run the step
+  kLoaded,    // worker: its weights are read
+  kStep,      // head: run this step (step_codec.h)
+  kLogits,    // worker: a wanted row of the step
+  kStepDone,  // worker: all its ranks have run the step
+  kStarted    // head: the engine has started, and how long ago each of its restarts was
 };
 
 class WorkBox final : public collectives::LinkUser {

@@ -1,11 +1,12 @@
 #include "lockstep/runtime/hosts/worker.h"
 
-#include <deque>
+#include <utility>
 
 #include "lockstep/base/log.h"
 #include "lockstep/runtime/hosts/step_codec.h"
 #include "lockstep/runtime/hosts/work_messages.h"
 #include "lockstep/runtime/loaded_engine.h"
+#include "lockstep/runtime/restart_budget.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -22,23 +23,115 @@ void say_to_head(collectives::Links& links, const ByteWriter& writer) {
   links.send(0, collectives::FrameKind::kWork, {&part, 1});
 }
 
-// Its rows are a client's, or there are none, as when somebody asks for its health: warm-up has rows of
-// nobody.
-bool is_of_a_server(const StepInput& input) {
-  bool has_rows = false, has_requests = false;
-  for (const std::vector<SequenceRows>& sequences : input.replicas)
-    for (const SequenceRows& rows : sequences) has_rows = true, has_requests = has_requests || rows.id != 0;
-  return has_requests || !has_rows;
+// The part that this process has in its engine, for as many lives as the engine has.
+class Worker {
+ public:
+  Worker(const EngineConfig& config, JoinedEngine joined, RankExecutorParts parts, const Progress& progress)
+      : config_(config),
+        progress_(progress),
+        joined_(std::move(joined)),
+        parts_(std::move(parts)),
+        restarts_(config.faults) {
+    parts_.links = nullptr;  // links end with the life that they tie together; the weights stay mapped
+  }
+
+  // Until the head has ended in good order, or nothing helps.
+  Status run() {
+    for (;;) {
+      const Status status = serve_once();
+      // What fails before the engine has started fails the start, and without its head it does not come back.
+      if (status.ok() || !has_started_ || joined_.links->cause(0) == collectives::Links::Cause::kProcessLost)
+        return status;
+      if (const Status again = join_once_more(status.error().message); !again) return again;
+    }
+  }
+
+ private:
+  Status serve_once();
+  void take(WorkBox::Letter letter, LoadedRanks& ranks, const StepBounds& bounds);
+  void note_started(ByteReader& reader);
+  void note_what_is_left(WorkBox& box);
+  void run_step(ByteReader& reader, LoadedRanks& ranks, const StepBounds& bounds);
+  StepBounds bounds() const;
+  Status join_once_more(std::string why);
+
+  const EngineConfig& config_;
+  const Progress& progress_;
+  JoinedEngine joined_;
+  RankExecutorParts parts_;
+  // As the head says.
+  bool has_started_ = false;
+  RestartBudget restarts_;
+};
+
+StepBounds Worker::bounds() const {
+  const SchedulerLimits& limits = joined_.described.limits;
+  return {.shape = limits.shape,
+          .page_size = limits.page_size,
+          .pages_per_replica = limits.pages_per_replica,
+          .num_slots = limits.shape.capacity.max_requests + limits.num_snapshots,
+          .vocab = joined_.described.planned.model.vocab};
 }
 
-void run_step(collectives::Links& links, LoadedRanks& ranks, const StepBounds& bounds, WorkBox::Letter letter,
-              bool& has_served) {
+Status Worker::serve_once() {
+  const std::shared_ptr<collectives::Links> links = joined_.links;
+  WorkBox box(*links);
+  RankExecutorParts parts = parts_;
+  parts.links = links;
+  parts.options.pages_per_replica = joined_.described.limits.pages_per_replica;
+  parts.options.num_snapshots = joined_.described.limits.num_snapshots;
+  auto ranks = make_rank_executor(std::move(parts));
+  if (!ranks) {
+    note_what_is_left(box);
+    links->fail(ranks.error().message);
+    return ranks.error();
+  }
+  try {
+    ByteWriter loaded;
+    loaded.put(WorkKind::kLoaded);
+    say_to_head(*links, loaded);
+    for (;;)
+      if (auto letter = box.wait_for(kLong)) take(*std::move(letter), **ranks, bounds());
+  } catch (const std::exception& failure) {  // Fatal, WrongBytes
+    if (links->cause(0) == collectives::Links::Cause::kProcessLeft) return Done{};
+    note_what_is_left(box);
+    links->fail(failure.what());
+    return Error{ErrorCode::kInternal, links->failure(), ""};
+  }
+}
+
+void Worker::take(WorkBox::Letter letter, LoadedRanks& ranks, const StepBounds& bounds) {
   ByteReader reader(letter.frame.span());
-  if (letter.process != 0 || reader.get<WorkKind>() != WorkKind::kStep)
-    throw collectives::WrongBytes(fmt::format("{} sends no steps", links.name_of(letter.process)));
+  if (letter.process == 0) {
+    const auto kind = reader.get<WorkKind>();
+    if (kind == WorkKind::kStarted) return note_started(reader);
+    if (kind == WorkKind::kStep) return run_step(reader, ranks, bounds);
+  }
+  throw collectives::WrongBytes(fmt::format("{} sends no steps", joined_.links->name_of(letter.process)));
+}
+
+void Worker::note_started(ByteReader& reader) {
+  const auto ages = reader.get_array<int64_t>(static_cast<size_t>(config_.faults.max_restarts));
+  reader.expect_end();
+  restarts_.take_over(ages, Clock::now());
+  has_started_ = true;
+}
+
+// What the head said before the failure counts, although it was not read before.
+void Worker::note_what_is_left(WorkBox& box) {
+  try {
+    while (auto letter = box.wait_for(std::chrono::milliseconds(0))) {
+      ByteReader reader(letter->frame.span());
+      if (letter->process == 0 && reader.get<WorkKind>() == WorkKind::kStarted) note_started(reader);
+    }
+  } catch (const std::exception&) {  // Fatal: the box is empty; WrongBytes
+  }
+}
+
+void Worker::run_step(ByteReader& reader, LoadedRanks& ranks, const StepBounds& bounds) {
+  collectives::Links& links = *joined_.links;
   const StepInput input = read_step(reader, bounds);
   reader.expect_end();
-  has_served = has_served || is_of_a_server(input);
   ranks.run(input, [&](const LogitRow& row) { send_logits(links, input.plan.step, row); });
   ByteWriter done;
   done.put(WorkKind::kStepDone);
@@ -47,74 +140,25 @@ void run_step(collectives::Links& links, LoadedRanks& ranks, const StepBounds& b
   say_to_head(links, done);
 }
 
-// Until the head has ended in good order, or something failed.
-Status serve_once(const JoinedEngine& joined, RankExecutorParts parts, bool& has_served) {
-  const std::shared_ptr<collectives::Links> links = joined.links;
-  WorkBox box(*links);
-  parts.links = links;
-  parts.options.pages_per_replica = joined.described.limits.pages_per_replica;
-  parts.options.num_snapshots = joined.described.limits.num_snapshots;
-  auto ranks = make_rank_executor(std::move(parts));
-  if (!ranks) {
-    links->fail(ranks.error().message);
-    return ranks.error();
-  }
-  const StepBounds bounds{.shape = joined.described.limits.shape,
-                          .page_size = joined.described.limits.page_size,
-                          .pages_per_replica = joined.described.limits.pages_per_replica,
-                          .num_slots = joined.described.limits.shape.capacity.max_requests +
-                                       joined.described.limits.num_snapshots,
-                          .vocab = joined.described.planned.model.vocab};
-  try {
-    ByteWriter loaded;
-    loaded.put(WorkKind::kLoaded);
-    say_to_head(*links, loaded);
-    for (;;)
-      if (auto letter = box.wait_for(kLong))
-        run_step(*links, **ranks, bounds, *std::move(letter), has_served);
-  } catch (const std::exception& failure) {  // Fatal, WrongBytes
-    if (links->cause(0) == collectives::Links::Cause::kProcessLeft) return Done{};
-    links->fail(failure.what());
-    return Error{ErrorCode::kInternal, links->failure(), ""};
+// As often as the engine may start again, and whenever the head says that it waits once more.
+Status Worker::join_once_more(std::string why) {
+  bool is_called = false;
+  for (;;) {
+    const auto now = Clock::now();
+    if (config_.hosts.after_failure == HostsConfig::AfterFailure::kEnd ||
+        !(is_called || restarts_.has_any(now)))
+      return Error{ErrorCode::kInternal, std::move(why), ""};
+    restarts_.take(now);
+    log_warning("{}; this process joins again, {} of {} times", why, restarts_.num_taken(now),
+                config_.faults.max_restarts);
+    const Status status = join_again(joined_, progress_);
+    if (status.ok()) return status;
+    if (status.error().code != ErrorCode::kAborted)
+      return Error{status.error().code, fmt::format("{}; then {}", why, status.error().message), ""};
+    is_called = true;
+    why = status.error().message;
   }
 }
-
-// How often the process has joined its engine again, which is as often as the engine may start again.
-class Reunions {
- public:
-  explicit Reunions(const EngineConfig& config) : config_(config) {}
-
-  // Again, too, when the head has waited for others in vain: it will wait once more.
-  Status join(JoinedEngine& joined, std::string why, const Progress& progress) {
-    for (;;) {
-      if (!may_join()) return Error{ErrorCode::kInternal, std::move(why), ""};
-      log_warning("{}; this process joins again, {} of {} times", why, times_.size(),
-                  config_.faults.max_restarts);
-      const Status status = join_again(joined, progress);
-      if (status.ok()) return status;
-      const bool is_interrupted =
-          config_.hosts.interrupted != nullptr && config_.hosts.interrupted->load() != 0;
-      const bool is_head_there = status.error().field == "--hosts" && !is_interrupted;
-      if (!is_head_there)
-        return Error{status.error().code, fmt::format("{}; then {}", why, status.error().message), ""};
-      why = status.error().message;
-    }
-  }
-
- private:
-  bool may_join() {
-    const auto now = Clock::now();
-    while (!times_.empty() && now - times_.front() > config_.faults.restart_window) times_.pop_front();
-    if (config_.hosts.after_failure == HostsConfig::AfterFailure::kEnd ||
-        std::ssize(times_) >= config_.faults.max_restarts)
-      return false;
-    times_.push_back(now);
-    return true;
-  }
-
-  const EngineConfig& config_;
-  std::deque<Clock::time_point> times_;  // within the window
-};
 
 }  // namespace
 
@@ -126,16 +170,7 @@ Status serve_ranks(const EngineConfig& config, const Progress& progress) {
     joined->links->fail(parts.error().message);
     return parts.error();
   }
-  parts->links = nullptr;  // links end with the engine that they tie together; the weights stay mapped
-  Reunions reunions(config);
-  bool has_served = false;
-  for (;;) {
-    const Status status = serve_once(*joined, *parts, has_served);
-    // What fails before it has served fails the start, and without its head an engine does not come back.
-    if (status.ok() || !has_served || joined->links->cause(0) == collectives::Links::Cause::kProcessLost)
-      return status;
-    if (const Status again = reunions.join(*joined, status.error().message, progress); !again) return again;
-  }
+  return Worker(config, *std::move(joined), *std::move(parts), progress).run();
 }
 
 }  // namespace lockstep::runtime
