@@ -80,6 +80,7 @@ struct Turn {
 __device__ void let_pass(const Shared& shared, Turn& turn, int steps) {
   for (int step = 0; step < steps; ++step, turn.next()) {
     wait_barrier(shared.full + turn.stage, turn.parity);
+    __syncwarp();  // one lane speaks for all, which no product brings together here
     if (threadIdx.x % kWarp == 0) arrive(shared.empty + turn.stage);
   }
 }
@@ -278,6 +279,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     for (;;) {
       wait_barrier(shared.full + turn.stage, turn.parity);
       const Tile tile = shared.tiles[turn.stage];
+      __syncwarp();  // all lanes have read it before one of them gives the stage back
       if (tile.expert < 0) break;
       if (behind) wait_barrier(shared.full + 1, 0);  // with the next step, or the word that there is none
       behind = false;
