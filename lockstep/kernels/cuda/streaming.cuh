@@ -1,8 +1,8 @@
 #pragma once
 // How weights are streamed through shared memory and multiplied with few rows: what the .cu files of such products
-// share, and they alone include. One block stays on every multiprocessor, which has no room for a second one: so kernels
-// that start early spread evenly, and each waits for its inputs with its first weights there. A block takes a run of tiles, 16 rows of weights
-// each, of which every warp multiplies a slice of the depth. A warp brings its own pieces of weights into shared memory,
+// share, and they alone include. One block stays on every multiprocessor; where registers leave room beside it
+// (kBlocksAtOnce), a kernel that starts early waits there for its inputs with its first weights. A block takes a run of
+// tiles, 16 rows of weights each, of which every warp multiplies a slice of the depth. A warp brings its own pieces of weights into shared memory,
 // several ahead, without ever waiting for another warp; what it multiplies them with, its slice of up to 32 rows of x,
 // stays in registers as long as the tiles belong to the same rows. What 32 values of depth mean inside the matrix
 // instruction is the same permutation for both operands. The slices of a tile are added in ascending order.
