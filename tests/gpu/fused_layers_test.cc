@@ -7,104 +7,123 @@ namespace {
 
 constexpr double kWhole = 5e-5, kRounded = 6e-3;
 
-class FusedLayers : public OnGpu {};
-
 struct Heads {
   int heads, kv_heads, head_dim, query_stride;
   bool norms;
 };
 
-// Contexts of one token, of whole and broken blocks, and beyond what a cluster takes; a row of padding; heads
-// whose values behind head_dim are a gate's.
+class FusedLayers : public OnGpu {
+ protected:
+  // A row of every sequence and `drafts` that follow it, each an entry of its own, and a row of padding.
+  void expect_single_rows(const Heads& of, const std::vector<int32_t>& contexts, int32_t drafts);
+};
+
+void FusedLayers::expect_single_rows(const Heads& of, const std::vector<int32_t>& contexts, int32_t drafts) {
+  SCOPED_TRACE(fmt::format("{} heads of {}, {} sequences, {} tokens, {} drafts", of.heads, of.head_dim,
+                           contexts.size(), contexts[0], drafts));
+  const auto count = static_cast<int32_t>(contexts.size());
+  const int64_t rows = count * (drafts + 1) + 1, kv = int64_t{of.kv_heads} * of.head_dim;
+  const int32_t longest = *std::max_element(contexts.begin(), contexts.end()) + drafts;
+  PagedCache keys(count, longest, 16, kv, DType::kBF16), values(count, longest, 16, kv, DType::kBF16);
+  std::vector<PagedSequence> sequences;
+  std::vector<int32_t> positions;
+  for (int32_t s = 0; s < count; ++s) {
+    const int32_t before = contexts[static_cast<size_t>(s)] - 1;
+    const std::vector<PagedSequence> cached = {keys.sequence(static_cast<size_t>(s), 0, before, before)};
+    Matrix old_keys = Matrix::drawn(40 + static_cast<uint64_t>(s), before, kv),
+           old_values = Matrix::drawn(140 + static_cast<uint64_t>(s), before, kv);
+    reference().cache_write(
+        {.x = old_keys.view(), .sequences = cached, .page_size = 16, .cache = keys.view()});
+    reference().cache_write(
+        {.x = old_values.view(), .sequences = cached, .page_size = 16, .cache = values.view()});
+    for (int32_t draft = 0; draft <= drafts; ++draft) {
+      const auto row = static_cast<int32_t>(positions.size());
+      sequences.push_back(keys.sequence(static_cast<size_t>(s), row, 1, before + draft + 1));
+      positions.push_back(before + draft);
+    }
+  }
+  positions.push_back(0);
+  PagedCache expected_keys = keys, expected_values = values;
+  Matrix q = Matrix::drawn(1, rows, int64_t{of.heads} * of.query_stride), expected_q = q;
+  Matrix k = Matrix::drawn(2, rows, kv), expected_k = k, v = Matrix::drawn(3, rows, kv);
+  const int64_t half = of.head_dim / 2;
+  Matrix cos = Matrix::drawn(6, longest, half), sin = Matrix::drawn(7, longest, half);
+  Weight q_norm(Matrix::drawn(8, 1, of.head_dim), DType::kBF16),
+      k_norm(Matrix::drawn(9, 1, of.head_dim), DType::kBF16);
+  Matrix out(rows, int64_t{of.heads} * of.head_dim), expected(rows, int64_t{of.heads} * of.head_dim);
+  const auto by_head = [&](Matrix& x, int64_t stride) {
+    TensorView cube = view_of(x.view().data, DType::kF32, {rows, of.heads, of.head_dim});
+    cube.stride = {x.view().stride[0], stride, 1};
+    return cube;
+  };
+  const auto args_of = [&](Matrix& queries, Matrix& key_rows, PagedCache& key_cache, PagedCache& value_cache,
+                           Matrix& to) {
+    AttendArgs args{.rows = {.q = queries.view(),
+                             .k = key_rows.view(),
+                             .v = v.view(),
+                             .head_dim = of.head_dim,
+                             .query_stride = of.query_stride,
+                             .dim = of.head_dim,
+                             .q_positions = positions,
+                             .k_positions = positions,
+                             .cos = cos.view(),
+                             .sin = sin.view(),
+                             .sequences = sequences,
+                             .page_size = 16,
+                             .keys = key_cache.view(),
+                             .values = value_cache.view()},
+                    .gqa = {.q = by_head(queries, of.query_stride),
+                            .sequences = sequences,
+                            .page_size = 16,
+                            .k = key_cache.view(),
+                            .v = value_cache.view(),
+                            .group = of.heads / of.kv_heads,
+                            .scale = 0.09f,
+                            .out = by_head(to, of.head_dim)}};
+    if (of.norms) {
+      args.rows.q_norm = view_of(q_norm.view().data, DType::kBF16, {of.head_dim});
+      args.rows.k_norm = view_of(k_norm.view().data, DType::kBF16, {of.head_dim});
+    }
+    return args;
+  };
+  reference().attend(args_of(expected_q, expected_k, expected_keys, expected_values, expected));
+  AttendArgs args = args_of(q, k, keys, values, out);
+  HostViews(gpu()).run({&args.rows.q, &args.rows.k, &args.rows.v, &args.rows.q_norm, &args.rows.k_norm,
+                        &args.rows.cos, &args.rows.sin, &args.rows.keys, &args.rows.values, &args.gqa.q,
+                        &args.gqa.k, &args.gqa.v, &args.gqa.out},
+                       [&](Kernels& kernels) { kernels.attend(args); });
+  expect_close(out, expected, 1.5e-2);
+  for (size_t s = 0; s < contexts.size(); ++s)
+    for (int64_t token = 0; token < contexts[s] + drafts; ++token)
+      for (int64_t c = 0; c < kv; ++c) {
+        const double key = expected_keys.at(s, token, c);
+        ASSERT_NEAR(keys.at(s, token, c), key, 1e-2 * std::max(1.0, std::fabs(key))) << s << " " << token;
+        ASSERT_EQ(values.at(s, token, c), expected_values.at(s, token, c)) << s << " " << token;
+      }
+  for (int64_t row = 0; row < rows; ++row)  // what is behind the turned values of a head stays
+    for (int64_t c = 0; c < q.cols(); ++c) {
+      if (c % of.query_stride >= of.head_dim) ASSERT_EQ(q.at(row, c), expected_q.at(row, c));
+    }
+}
+
+// Contexts of one token, of whole and broken blocks, and beyond what a cluster takes; heads whose values
+// behind head_dim are a gate's.
 TEST_F(FusedLayers, SingleRowsThroughAttention) {
   const std::vector<std::vector<int32_t>> batches = {
       {1}, {2}, {64}, {65}, {513}, {1025}, {2100}, {1, 64, 700, 129}, std::vector<int32_t>(70, 33)};
   for (const Heads& of : {Heads{8, 2, 128, 128, true}, Heads{32, 2, 64, 64, true},
                           Heads{4, 4, 128, 256, true}, Heads{3, 1, 64, 64, false}, Heads{2, 2, 96, 96, true}})
-    for (const auto& contexts : batches) {
-      SCOPED_TRACE(fmt::format("{} heads of {}, {} rows, {} tokens", of.heads, of.head_dim, contexts.size(),
-                               contexts[0]));
-      const auto count = static_cast<int32_t>(contexts.size());
-      const int64_t rows = count + 1, kv = int64_t{of.kv_heads} * of.head_dim;
-      const int32_t longest = *std::max_element(contexts.begin(), contexts.end());
-      PagedCache keys(count, longest, 16, kv, DType::kBF16), values(count, longest, 16, kv, DType::kBF16);
-      std::vector<PagedSequence> sequences;
-      std::vector<int32_t> positions;
-      for (int32_t s = 0; s < count; ++s) {
-        const int32_t before = contexts[static_cast<size_t>(s)] - 1;
-        const std::vector<PagedSequence> cached = {keys.sequence(static_cast<size_t>(s), 0, before, before)};
-        Matrix old_keys = Matrix::drawn(40 + static_cast<uint64_t>(s), before, kv),
-               old_values = Matrix::drawn(140 + static_cast<uint64_t>(s), before, kv);
-        reference().cache_write(
-            {.x = old_keys.view(), .sequences = cached, .page_size = 16, .cache = keys.view()});
-        reference().cache_write(
-            {.x = old_values.view(), .sequences = cached, .page_size = 16, .cache = values.view()});
-        sequences.push_back(keys.sequence(static_cast<size_t>(s), s, 1, before + 1));
-        positions.push_back(before);
-      }
-      positions.push_back(0);
-      PagedCache expected_keys = keys, expected_values = values;
-      Matrix q = Matrix::drawn(1, rows, int64_t{of.heads} * of.query_stride), expected_q = q;
-      Matrix k = Matrix::drawn(2, rows, kv), expected_k = k, v = Matrix::drawn(3, rows, kv);
-      const int64_t half = of.head_dim / 2;
-      Matrix cos = Matrix::drawn(6, longest, half), sin = Matrix::drawn(7, longest, half);
-      Weight q_norm(Matrix::drawn(8, 1, of.head_dim), DType::kBF16),
-          k_norm(Matrix::drawn(9, 1, of.head_dim), DType::kBF16);
-      Matrix out(rows, int64_t{of.heads} * of.head_dim), expected(rows, int64_t{of.heads} * of.head_dim);
-      const auto by_head = [&](Matrix& x, int64_t stride) {
-        TensorView cube = view_of(x.view().data, DType::kF32, {rows, of.heads, of.head_dim});
-        cube.stride = {x.view().stride[0], stride, 1};
-        return cube;
-      };
-      const auto args_of = [&](Matrix& queries, Matrix& key_rows, PagedCache& key_cache,
-                               PagedCache& value_cache, Matrix& to) {
-        AttendArgs args{.rows = {.q = queries.view(),
-                                 .k = key_rows.view(),
-                                 .v = v.view(),
-                                 .head_dim = of.head_dim,
-                                 .query_stride = of.query_stride,
-                                 .dim = of.head_dim,
-                                 .q_positions = positions,
-                                 .k_positions = positions,
-                                 .cos = cos.view(),
-                                 .sin = sin.view(),
-                                 .sequences = sequences,
-                                 .page_size = 16,
-                                 .keys = key_cache.view(),
-                                 .values = value_cache.view()},
-                        .gqa = {.q = by_head(queries, of.query_stride),
-                                .sequences = sequences,
-                                .page_size = 16,
-                                .k = key_cache.view(),
-                                .v = value_cache.view(),
-                                .group = of.heads / of.kv_heads,
-                                .scale = 0.09f,
-                                .out = by_head(to, of.head_dim)}};
-        if (of.norms) {
-          args.rows.q_norm = view_of(q_norm.view().data, DType::kBF16, {of.head_dim});
-          args.rows.k_norm = view_of(k_norm.view().data, DType::kBF16, {of.head_dim});
-        }
-        return args;
-      };
-      reference().attend(args_of(expected_q, expected_k, expected_keys, expected_values, expected));
-      AttendArgs args = args_of(q, k, keys, values, out);
-      HostViews(gpu()).run({&args.rows.q, &args.rows.k, &args.rows.v, &args.rows.q_norm, &args.rows.k_norm,
-                            &args.rows.cos, &args.rows.sin, &args.rows.keys, &args.rows.values, &args.gqa.q,
-                            &args.gqa.k, &args.gqa.v, &args.gqa.out},
-                           [&](Kernels& kernels) { kernels.attend(args); });
-      expect_close(out, expected, 1.5e-2);
-      for (size_t s = 0; s < sequences.size(); ++s)
-        for (int64_t token = 0; token < contexts[s]; ++token)
-          for (int64_t c = 0; c < kv; ++c) {
-            const double key = expected_keys.at(s, token, c);
-            ASSERT_NEAR(keys.at(s, token, c), key, 1e-2 * std::max(1.0, std::fabs(key))) << s << " " << token;
-            ASSERT_EQ(values.at(s, token, c), expected_values.at(s, token, c)) << s << " " << token;
-          }
-      for (int64_t row = 0; row < rows; ++row)  // what is behind the turned values of a head stays
-        for (int64_t c = 0; c < q.cols(); ++c) {
-          if (c % of.query_stride >= of.head_dim) ASSERT_EQ(q.at(row, c), expected_q.at(row, c));
-        }
-    }
+    for (const auto& contexts : batches) expect_single_rows(of, contexts, 0);
+}
+
+// Rows of one sequence read what the rows before them write in the same step, also where a split of a row's
+// tokens ends between two drafts.
+TEST_F(FusedLayers, DraftsOfASequenceReadEachOther) {
+  const std::vector<std::vector<int32_t>> batches = {
+      {1}, {61}, {63}, {64}, {510}, {2046}, {2100}, {1, 64, 700, 129}, std::vector<int32_t>(20, 62)};
+  for (const Heads& of : {Heads{8, 2, 128, 128, true}, Heads{32, 2, 64, 64, true}, Heads{2, 2, 96, 96, true}})
+    for (const auto& contexts : batches)
+      for (const int32_t drafts : {1, 3}) expect_single_rows(of, contexts, drafts);
 }
 
 TEST_F(FusedLayers, RouterAndItsRouting) {

@@ -204,7 +204,7 @@ TEST(Moves, ChunksAreCutIntoTilesTheLongestFirst) {
   const std::vector<PagedSequence> sequences = {
       {.page_table = table, .first_row = 3, .num_rows = 5, .context = 11},
       {.page_table = other, .first_row = 0, .num_rows = 1, .context = 2}};
-  const QueryTiles tiles = query_tiles(sequences, 4, 2);
+  const QueryTiles tiles = query_tiles(sequences, sequences, 4, 2);
   ASSERT_EQ(tiles.chunked.size(), 3u);
   EXPECT_EQ(tiles.chunked[0].row, 7);
   EXPECT_EQ(tiles.chunked[0].rows, 1);
@@ -214,12 +214,40 @@ TEST(Moves, ChunksAreCutIntoTilesTheLongestFirst) {
   EXPECT_EQ(tiles.chunked[2].tokens, 7);
   ASSERT_EQ(tiles.single.size(), 1u);
   EXPECT_EQ(tiles.single[0].table, 3);
+  EXPECT_EQ(tiles.single[0].fresh, 1);
+  for (const AttentionTile& tile : tiles.chunked) EXPECT_EQ(tile.fresh, 6);
   EXPECT_EQ(tiles.max_single_tokens, 2);
   EXPECT_EQ(rows_of_tile(8), 16);
   EXPECT_EQ(rows_of_tile(3), 42);
   EXPECT_TRUE(attention_fits_tiles(128, 32, 8, 0, 0));
   EXPECT_FALSE(attention_fits_tiles(128, 5, 2, 1, 0));
   EXPECT_FALSE(attention_fits_tiles(80, 32, 8, 0, 0));
+}
+
+// What one step writes of a sequence starts where its first entry's rows do, whichever entry is looked at and
+// in whatever order they stand: a token that is drafted, and one whose keys another rank's rows give.
+TEST(Moves, TokensOfOneStepAreFreshForAllRowsOfTheirSequence) {
+  const std::vector<int32_t> table = {4, 5, 6}, other = {9, 1};
+  const auto entry = [](const std::vector<int32_t>& pages, int32_t row, int32_t count, int32_t context) {
+    return PagedSequence{.page_table = pages, .first_row = row, .num_rows = count, .context = context};
+  };
+  const std::vector<PagedSequence> drafts = {entry(table, 2, 1, 10), entry(other, 3, 1, 5),
+                                             entry(table, 0, 1, 8), entry(table, 1, 1, 9)};
+  const QueryTiles tiles = query_tiles(drafts, drafts, 4, 1);
+  ASSERT_EQ(tiles.single.size(), 4u);
+  EXPECT_EQ(tiles.single[0].fresh, 7);
+  EXPECT_EQ(tiles.single[1].fresh, 4);
+  EXPECT_EQ(tiles.single[2].fresh, 7);
+  EXPECT_EQ(tiles.single[3].fresh, 7);
+  EXPECT_FALSE(one_row_a_sequence(drafts));
+  EXPECT_TRUE(one_row_a_sequence(std::span(drafts).first(2)));
+  EXPECT_TRUE(one_row_a_sequence({}));
+  const std::vector<PagedSequence> chunk = {entry(table, 0, 6, 12)}, last_row = {entry(table, 0, 1, 12)};
+  EXPECT_FALSE(one_row_a_sequence(chunk));
+  const QueryTiles of_a_chunk = query_tiles(last_row, chunk, 4, 1);
+  ASSERT_EQ(of_a_chunk.single.size(), 1u);
+  EXPECT_EQ(of_a_chunk.single[0].fresh, 6);
+  EXPECT_EQ(of_a_chunk.single[0].tokens, 12);
 }
 
 TEST(Views, MoreSourcesThanAKernelTakesAreABug) {

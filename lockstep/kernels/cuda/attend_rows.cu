@@ -202,7 +202,8 @@ __global__ void __launch_bounds__(kThreadsOfRow) attend_rows_kernel(Attention ar
   load_turns<kWidth>(left, tile.row, kept);
   uint32_t q[kWidth / 16][4];
   TileState<kWidth> state;
-  // All tokens but the row's own were cached in earlier steps: they need not wait for the kernels before.
+  // No other row is of this sequence: all tokens but the row's own were cached in earlier steps, and need not wait for
+  // the kernels before.
   const auto begin_reading = [&] {
     wait_for_kernels_before();
     turn_heads<kWidth>(args, left, tile, begin <= token && token < end, kept);

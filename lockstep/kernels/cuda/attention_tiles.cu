@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(4 * kWarp) row_kernel(Attention args) {
   }
   uint32_t q[kWidth / 16][4];
   TileState<kWidth> state;
-  // All tokens but the last were cached in earlier steps: they need not wait for the kernels before.
+  // Tokens before the fresh ones were cached in earlier steps: they need not wait for the kernels before.
   const auto begin_reading = [&] {
     wait_for_kernels_before();
     load_queries<kWidth>(args, pairs, q);
   };
   for_token_blocks<kWidth, 4 * kWarp, kRowStages>(
-      args, tile, begin, end, {.first = tile.tokens - 1}, stages, begin_reading, [&](const Staged<kWidth>& stage, int first) {
+      args, tile, begin, end, {.first = tile.fresh}, stages, begin_reading, [&](const Staged<kWidth>& stage, int first) {
         attend_block<kWidth, 2>(state, q, stage.keys, stage.values, first, warp * 2, pairs);
       });
   // The warps' parts, side by side, then added in their order by all threads.

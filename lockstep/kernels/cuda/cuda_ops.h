@@ -138,6 +138,9 @@ class CudaKernels final : public Kernels {
   void attention_left_rounded(const GqaArgs& args, int64_t alone);
   const TensorMap* maps_of(std::span<const WeightView> weights);
   const TensorMap& map_of_cache(const TensorView& cache, int page_size);
+  // What attend() stands for, and its second op; `written`: whose keys and values this step writes.
+  void attend_in_turn(const AttendArgs& args);
+  void attend_cached(const GqaArgs& args, std::span<const PagedSequence> written);
   // Rows of queries in up to two launches.
   void attend(Attention args, const QueryRows& rows);
   void attend_tiles(Attention args, const QueryTiles& tiles, const GqaArgs& of, const RoundedFrom& queries,

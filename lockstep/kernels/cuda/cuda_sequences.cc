@@ -65,7 +65,14 @@ void CudaKernels::attention_left_rounded(const GqaArgs& args, int64_t alone) {
                    ProductInputs::kRounded, gpu_.num_host_writes(), alone};
 }
 
-void CudaKernels::gqa(const GqaArgs& args) {
+void CudaKernels::gqa(const GqaArgs& args) { attend_cached(args, args.sequences); }
+
+void CudaKernels::attend_in_turn(const AttendArgs& args) {
+  attention_rows(args.rows);
+  attend_cached(args.gqa, args.rows.sequences);
+}
+
+void CudaKernels::attend_cached(const GqaArgs& args, std::span<const PagedSequence> written) {
   cpu::check(args);
   gpu_.use();
   rounded_from_ = slots_from_ = {};
@@ -76,8 +83,8 @@ void CudaKernels::gqa(const GqaArgs& args) {
   if (fits_tiles(args)) {
     attention.rounded = rounded_for_attention(args, covers_all);
     const bool alone = attention.rounded != nullptr && args.out_readers == Readers::kNextRounds;
-    attend_tiles(attention, query_tiles(args.sequences, args.page_size, rows_of_tile(args.group)), args,
-                 queries, alone);
+    attend_tiles(attention, query_tiles(args.sequences, written, args.page_size, rows_of_tile(args.group)),
+                 args, queries, alone);
     if (attention.rounded != nullptr && !recorder_.skips_launches())
       attention_left_rounded(args, alone ? args.out.shape[0] : 0);
   } else {
@@ -87,15 +94,13 @@ void CudaKernels::gqa(const GqaArgs& args) {
   end("gqa");
 }
 
-// Single rows of all sequences, whose heads are turned whole.
+// Single rows of all sequences, one of each, whose heads are turned whole.
 bool CudaKernels::fits_attend(const AttendArgs& args) const {
   const AttentionRowsArgs& rows = args.rows;
   const GqaArgs& gqa = args.gqa;
   const auto fours = [](const TensorView& x) { return is_aligned16(x.data) && x.stride[0] % 4 == 0; };
-  const bool one_row_each = !rows.sequences.empty() &&
-                            std::all_of(rows.sequences.begin(), rows.sequences.end(),
-                                        [](const PagedSequence& sequence) { return sequence.num_rows == 1; });
-  return one_row_each && fits_tiles(gqa) && gqa.sequences.size() == rows.sequences.size() &&
+  return !rows.sequences.empty() && one_row_a_sequence(rows.sequences) && fits_tiles(gqa) &&
+         gqa.sequences.size() == rows.sequences.size() &&
          gqa.sequences[0].first_row == rows.sequences[0].first_row && rows.q.rows() == rows.k.rows() &&
          rows.head_dim == gqa.out.shape[2] && rows.dim == rows.head_dim && rows.keys.data == gqa.k.data &&
          rows.values.data == gqa.v.data && rows.q_norm.dtype == rows.k_norm.dtype &&
@@ -105,13 +110,13 @@ bool CudaKernels::fits_attend(const AttendArgs& args) const {
 
 void CudaKernels::attend(const AttendArgs& args) {
   cpu::check(args);
-  if (!fits_attend(args)) return Kernels::attend(args);
+  if (!fits_attend(args)) return attend_in_turn(args);
   const GqaArgs& gqa = args.gqa;
-  const QueryTiles tiles = query_tiles(gqa.sequences, gqa.page_size, 1);
+  const QueryTiles tiles = query_tiles(gqa.sequences, args.rows.sequences, gqa.page_size, 1);
   const int64_t kv_heads = gqa.q.shape[1] / gqa.group;
   const int splits =
       cluster_splits(tiles.max_single_tokens, static_cast<int64_t>(tiles.single.size()) * kv_heads);
-  if (splits == 0) return Kernels::attend(args);
+  if (splits == 0) return attend_in_turn(args);
   gpu_.use();
   const std::span<const int32_t> positions = args.rows.q_positions;
   uploads_.make_room({positions.size_bytes(), tiles.single.size() * sizeof(AttentionTile),

@@ -33,8 +33,9 @@ struct AttentionRow {
   int32_t row = 0, tokens = 0, table = 0;  // table: where the sequence's pages begin in `tables`
 };
 // Rows [row, row + rows) of a sequence, of which the first sees `tokens` and every later one a token more.
+// Tokens from `fresh` on are written by this step: only those before may be read before kernels end.
 struct AttentionTile {
-  int32_t row = 0, rows = 0, tokens = 0, table = 0;
+  int32_t row = 0, rows = 0, tokens = 0, table = 0, fresh = 0;
 };
 struct Attention {
   const float* q = nullptr;
@@ -68,8 +69,8 @@ void attention(const Attention& args, cudaStream_t stream);
 // On tensor cores: a bf16 cache, keys and values of 64 or 128, whole groups of at most 16 heads, no window.
 void attention_tiles(const Attention& args, cudaStream_t stream);
 // attention_rows() and attention_tiles() of single rows, in one kernel that leaves q and k as they are: heads
-// are turned whole, caches are bf16, row n of q, k and v is the same, and splits are at most
-// kMostClusterSplits.
+// are turned whole, caches are bf16, row n of q, k and v is the same, no two rows are of one sequence,
+// because a row's key and value are written while others are read, and splits are at most kMostClusterSplits.
 void attend_rows(const Attention& args, const AttentionRows& left, cudaStream_t stream);
 // Chunks on Hopper's matrix instructions: heads of 128, pages that pages_fit_boxes(), a scale above 0. Maps
 // of the caches in boxes of a page by kMapCols columns, and of queries [rows, heads, 128] bf16 in boxes of

@@ -192,20 +192,60 @@ QueryRows query_rows(std::span<const PagedSequence> sequences, int page_size) {
   return found;
 }
 
+namespace {
+
+// Which tokens a step writes, by the page table: a sequence may have several entries.
+class FreshTokens {
+ public:
+  explicit FreshTokens(std::span<const PagedSequence> written) {
+    for (const PagedSequence& sequence : written)
+      if (sequence.num_rows > 0) first_.push_back({table_of(sequence), sequence.context - sequence.num_rows});
+    std::sort(first_.begin(), first_.end());
+  }
+  int32_t first_of(const PagedSequence& sequence) const {
+    const int32_t own = sequence.context - sequence.num_rows;
+    const First from{table_of(sequence), 0};
+    const auto found = std::lower_bound(first_.begin(), first_.end(), from);
+    return found == first_.end() || found->first != from.first ? own : std::min(own, found->second);
+  }
+  bool one_each() const {
+    return std::adjacent_find(first_.begin(), first_.end(), [](const First& a, const First& b) {
+             return a.first == b.first;
+           }) == first_.end();
+  }
+
+ private:
+  using First = std::pair<uintptr_t, int32_t>;
+  static uintptr_t table_of(const PagedSequence& sequence) {
+    return reinterpret_cast<uintptr_t>(sequence.page_table.data());
+  }
+  std::vector<First> first_;  // in ascending order: of a table the earliest token comes first
+};
+
+}  // namespace
+
+bool one_row_a_sequence(std::span<const PagedSequence> sequences) {
+  return std::all_of(sequences.begin(), sequences.end(),
+                     [](const PagedSequence& sequence) { return sequence.num_rows == 1; }) &&
+         FreshTokens(sequences).one_each();
+}
+
 // The longest first: they take most time.
-QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, int rows_of_tile) {
+QueryTiles query_tiles(std::span<const PagedSequence> sequences, std::span<const PagedSequence> written,
+                       int page_size, int rows_of_tile) {
   QueryTiles found;
+  const FreshTokens fresh(written);
   for (const PagedSequence& sequence : sequences) {
     const int32_t table = add_table(sequence, page_size, found.tables);
     const int32_t before = sequence.context - sequence.num_rows;
     if (sequence.num_rows == 1) {
-      found.single.push_back({sequence.first_row, 1, sequence.context, table});
+      found.single.push_back({sequence.first_row, 1, sequence.context, table, fresh.first_of(sequence)});
       found.max_single_tokens = std::max(found.max_single_tokens, int64_t{sequence.context});
       continue;
     }
     for (int32_t row = 0; row < sequence.num_rows; row += rows_of_tile)
       found.chunked.push_back({sequence.first_row + row, std::min(rows_of_tile, sequence.num_rows - row),
-                               before + row + 1, table});
+                               before + row + 1, table, fresh.first_of(sequence)});
   }
   std::stable_sort(found.chunked.begin(), found.chunked.end(),
                    [](const AttentionTile& a, const AttentionTile& b) { return a.tokens > b.tokens; });

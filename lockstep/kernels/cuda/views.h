@@ -59,7 +59,11 @@ struct QueryTiles {
   std::vector<int32_t> tables;
   int64_t max_single_tokens = 0;
 };
-QueryTiles query_tiles(std::span<const PagedSequence> sequences, int page_size, int rows_of_tile);
+// `written`: whose keys and values this step writes, which may be more rows than are asked for.
+QueryTiles query_tiles(std::span<const PagedSequence> sequences, std::span<const PagedSequence> written,
+                       int page_size, int rows_of_tile);
+// Whether every entry is one row, and of a sequence of its own: drafts are entries with one page table.
+bool one_row_a_sequence(std::span<const PagedSequence> sequences);
 
 // All but the positions and where rows go.
 AttentionRows attention_rows_of(const AttentionRowsArgs& args);
