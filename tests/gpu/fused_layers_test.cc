@@ -102,7 +102,8 @@ void FusedLayers::expect_single_rows(const Heads& of, const std::vector<int32_t>
       }
   for (int64_t row = 0; row < rows; ++row)  // what is behind the turned values of a head stays
     for (int64_t c = 0; c < q.cols(); ++c) {
-      if (c % of.query_stride >= of.head_dim) ASSERT_EQ(q.at(row, c), expected_q.at(row, c));
+      if (c % of.query_stride < of.head_dim) continue;
+      ASSERT_EQ(q.at(row, c), expected_q.at(row, c));
     }
 }
 
